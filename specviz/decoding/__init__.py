@@ -1,0 +1,1 @@
+"""Draft trees, the sampler, the acceptance rule and the decode loop."""

@@ -1,0 +1,52 @@
+"""Times of a step. Phases are timed only where they are asked for, since that takes synchronisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+import torch
+
+from specviz.models.devices import synchronise
+
+
+class Clock:
+    """One per run. `begin` a step, time its `phase`s, then `take` the times, all in seconds."""
+
+    def __init__(self, device: torch.device, phases: bool) -> None:
+        self.device, self.phases = device, phases
+        self._started = 0.0
+        self._spent: dict[str, float] = {}
+        self._prefill: float | None = None
+
+    @contextmanager
+    def prefill(self) -> Iterator[None]:
+        """Always synchronised: it happens once, and the first step's time must not contain it."""
+        synchronise(self.device)
+        started = perf_counter()
+        yield
+        synchronise(self.device)
+        self._prefill = perf_counter() - started
+
+    def begin(self) -> None:
+        self._spent = {}
+        self._started = perf_counter()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        if not self.phases:
+            yield
+            return
+        synchronise(self.device)
+        started = perf_counter()
+        yield
+        synchronise(self.device)
+        self._spent[name] = perf_counter() - started
+
+    def take(self) -> dict[str, float | None]:
+        """The step's times by the names of the trace's fields. Reading tokens back has synchronised the device."""
+        seconds = perf_counter() - self._started
+        prefill, self._prefill = self._prefill, None
+        phases = {f"{name}_s": self._spent.get(name) for name in ("draft", "verify", "decide")}
+        return {"seconds": seconds, "prefill_s": prefill, **phases}

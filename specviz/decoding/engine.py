@@ -1,0 +1,103 @@
+"""The decode loop: draft, verify in one target pass, accept, keep, commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from specviz.decoding.clock import Clock
+from specviz.decoding.record import Recorder
+from specviz.decoding.sampling import Sampler
+from specviz.decoding.stopping import Ending
+from specviz.decoding.verify import accept
+from specviz.drafters.base import Context, Drafter
+from specviz.errors import UserError
+from specviz.models.target import Target
+from specviz.models.text import TextStream
+from specviz.trace import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is asked of a run, apart from who does it."""
+
+    gamma: int = 4  # draft length asked for
+    max_new_tokens: int = 128
+    sampler: Sampler = field(default_factory=Sampler)
+    seed: int = 0
+    stop_tokens: frozenset[int] | None = None  # None: the target's own
+    stop_strings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gamma <= 64:
+            raise UserError(f"Gamma is {self.gamma}; give a draft length from 0 to 64.")
+        if self.max_new_tokens < 0:
+            raise UserError(f"The budget is {self.max_new_tokens} tokens; give 0 or more.")
+        if not all(self.stop_strings):
+            raise UserError("A stop string is empty; leave it out or give it at least one character.")
+        if not -(2**63) <= self.seed < 2**63:
+            raise UserError(f"The seed is {self.seed}; give a whole number of at most 63 bits.")
+
+
+@torch.inference_mode()
+def decode(
+    target: Target,
+    drafter: Drafter,
+    prompt: Sequence[int],
+    settings: Settings,
+    *,
+    detail: bool = True,
+    phases: bool = False,
+) -> Iterator[Step]:
+    """Speculative decoding of a prompt's token ids; yields one Step per verify pass.
+
+    The output is distributed exactly as the target's own, whatever the drafter proposes. With `detail` the steps tell
+    the probabilities behind every decision; `phases` times them, which takes synchronisation. Closing the iterator at any
+    moment leaves target and drafter ready for the next run. Raises UserError for prompts that can't be decoded.
+    """
+    check_prompt(target, prompt)
+    sampler, rng = settings.sampler, torch.Generator().manual_seed(settings.seed)
+    clock = Clock(target.device, phases)
+    with clock.prefill():
+        ctx = Context(list(prompt), target.prefill(prompt[:-1], drafter.hidden_layers))
+    ending = make_ending(target, prompt, settings)
+    recorder = Recorder(target.tokenizer, sampler, detail)
+    while ending.room > 0:
+        clock.begin()
+        with clock.phase("draft"):
+            draft = drafter.propose(ctx, min(settings.gamma, ending.room - 1), sampler, rng)
+        with clock.phase("verify"):
+            logits, hidden = target.verify(ctx.tokens[-1], draft)
+        with clock.phase("decide"):
+            p = sampler.probs(logits, ctx.tokens, draft)  # [n+1, V], row 0 after the last committed token
+            verdict = accept(draft, p, rng)
+            rerun = target.keep(verdict.path)
+            cut = ending.cut([*draft.take(verdict.path), verdict.token])
+        times = clock.take()
+        yield recorder.step(ctx.tokens, settings.gamma, draft, logits, p, verdict, cut, times, rerun)
+        if cut.reason:
+            return
+        ctx.commit(cut.committed, hidden, verdict.path)
+
+
+def check_prompt(target: Target, prompt: Sequence[int]) -> None:
+    if not prompt:
+        raise UserError("The prompt is empty; give it at least one token.")
+    unknown = next((token for token in prompt if not 0 <= token < target.vocab_size), None)
+    if unknown is not None:
+        raise UserError(f"The prompt holds token id {unknown}; {target.name} knows 0 to {target.vocab_size - 1}.")
+    if target.max_tokens is not None and len(prompt) > target.max_tokens:
+        raise UserError(
+            f"The prompt has {len(prompt)} tokens; {target.name} reads at most {target.max_tokens}, so shorten it."
+        )
+
+
+def make_ending(target: Target, prompt: Sequence[int], settings: Settings) -> Ending:
+    """The run's end: its budget is also bounded by the target's context, whose last position yields one more token."""
+    budget = settings.max_new_tokens
+    if target.max_tokens is not None:
+        budget = min(budget, target.max_tokens - len(prompt) + 1)
+    stop_tokens = target.stop_tokens if settings.stop_tokens is None else settings.stop_tokens
+    return Ending(TextStream(target.tokenizer, list(prompt)), budget, stop_tokens, settings.stop_strings)

@@ -1,0 +1,177 @@
+"""From tensors to the trace: what a step shows of its decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from specviz.decoding.draft import ROOT, Draft
+from specviz.decoding.sampling import Sampler
+from specviz.decoding.stopping import Cut
+from specviz.decoding.verify import Trial, Verdict
+from specviz.models.text import TokenText
+from specviz.trace import Candidate, Decision, LastToken, Node, Outcome, Step
+
+TOP = 8  # candidates shown per decision
+
+
+class Recorder:
+    """Turns what the loop computed into Steps. Without `detail`, only tokens, outcomes and draws are kept."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase | None, sampler: Sampler, detail: bool) -> None:
+        self.text, self.sampler, self.detail = TokenText(tokenizer), sampler, detail
+        self.index = 0
+
+    def step(
+        self,
+        prefix: Sequence[int],
+        gamma: int,
+        draft: Draft,
+        logits: Tensor,
+        p: Tensor,
+        verdict: Verdict,
+        cut: Cut,
+        times: dict[str, float | None],
+        rerun: int,
+    ) -> Step:
+        """prefix: the tokens before this step; logits, p: [n+1, V]; the rest as the loop has it."""
+        path = verdict.path[: len(cut.committed)]
+        last = None
+        if len(cut.committed) > len(verdict.path):
+            p_last = float(verdict.left[-1][verdict.token])
+            last = LastToken(verdict.token, self.text(verdict.token), verdict.kind, p_last)
+        scores = self.sampler.scores(logits, prefix, draft) if self.detail else logits
+        self.index += 1
+        return Step(
+            index=self.index - 1,
+            start=len(prefix),
+            gamma_asked=gamma,
+            gamma_used=draft.depth,
+            nodes=self._nodes(draft, logits, p, verdict, path, last is None),
+            path=path,
+            last=last,
+            committed=cut.committed,
+            text=cut.text,
+            cut=cut.reason,
+            rerun=rerun,
+            note=draft.note,
+            decisions=self._decisions(draft, logits, scores, p, verdict, path, last is None) if self.detail else (),
+            **times,
+        )
+
+    def _nodes(
+        self, draft: Draft, logits: Tensor, p: Tensor, verdict: Verdict, path: tuple[int, ...], is_cut: bool
+    ) -> tuple[Node, ...]:
+        n = len(draft)
+        if n == 0:
+            return ()
+        trials = {trial.node: trial for trial in verdict.trials}
+        depths = draft.depths
+        end = len(path) if is_cut else max(depths)  # deeper nodes lie beyond the end of the run
+        numbers = _node_numbers(draft, logits, p) if self.detail else [(None,) * 6] * n
+        nodes = []
+        for node, (p_x, q_x, p_raw, q_raw, rank_p, rank_q) in enumerate(numbers):
+            trial = trials.get(node)
+            token = draft.tokens[node]
+            nodes.append(
+                Node(
+                    token=token,
+                    text=self.text(token) if self.detail else "",
+                    parent=draft.parents[node],
+                    depth=depths[node],
+                    outcome="cut" if depths[node] > end else _outcome(node, path, trial),
+                    p=p_x,
+                    q=q_x,
+                    p_trial=trial.p if trial else None,
+                    accept_prob=min(1.0, trial.p / trial.q) if trial else None,
+                    r=trial.r if trial else None,
+                    p_raw=p_raw,
+                    q_raw=q_raw,
+                    rank_p=None if rank_p is None else int(rank_p),
+                    rank_q=None if rank_q is None else int(rank_q),
+                )
+            )
+        return tuple(nodes)
+
+    def _decisions(
+        self, draft: Draft, logits: Tensor, scores: Tensor, p: Tensor, verdict: Verdict, path: tuple[int, ...], is_cut: bool
+    ) -> tuple[Decision, ...]:
+        """One per place on the path at which the target was asked and its answer still counted."""
+        walk = [ROOT, *path][: len(path) if is_cut else None]
+        rejected = {draft.parents[trial.node] for trial in verdict.trials if not trial.accepted}
+        decisions = []
+        for place, left in zip(walk, verdict.left, strict=False):
+            row = place + 1
+            raw = torch.softmax(logits[row].float(), -1)
+            children = draft.children(place)
+            first = children[0] if children else None
+            top2 = logits[row].float().topk(min(2, raw.numel())).values.tolist()
+            overlap = None if first is None else float(torch.minimum(p[row], draft.q[first]).sum())
+            decisions.append(
+                Decision(
+                    node=place,
+                    p=self._top(scores[row], p[row], raw),
+                    q=() if first is None else self._top_q(draft, first),
+                    residual=self._top(left, left, None) if place in rejected else (),
+                    margin=top2[0] - top2[-1] if len(top2) > 1 else None,
+                    entropy=float(torch.special.entr(raw).sum()),
+                    overlap=overlap,
+                )
+            )
+        return tuple(decisions)
+
+    def _top_q(self, draft: Draft, node: int) -> tuple[Candidate, ...]:
+        q = draft.q[node]
+        if draft.logits is None:
+            return self._top(q, q, None)
+        logits = draft.logits[node].float()
+        return self._top(logits, q, torch.softmax(logits, -1))
+
+    def _top(self, order: Tensor, prob: Tensor, raw: Tensor | None) -> tuple[Candidate, ...]:
+        """The first candidates by `order`; those with no probability at all are left out."""
+        ids = order.topk(min(TOP, order.numel())).indices
+        rows = [prob[ids], raw[ids]] if raw is not None else [prob[ids]]
+        probs, *raws = torch.stack(rows).tolist()
+        raws = raws[0] if raws else [None] * len(probs)
+        return tuple(
+            Candidate(token, self.text(token), _short(probability), None if raw_p is None else _short(raw_p))
+            for token, probability, raw_p in zip(ids.tolist(), probs, raws, strict=True)
+            if probability > 0 or (raw_p or 0) > 0
+        )
+
+
+def _outcome(node: int, path: tuple[int, ...], trial: Trial | None) -> Outcome:
+    if node in path:
+        return "accepted"
+    return "rejected" if trial else "untested"
+
+
+def _node_numbers(draft: Draft, logits: Tensor, p: Tensor) -> list[tuple[float | None, ...]]:
+    """Per node p, q, raw p, raw q and the ranks of its token, read in one transfer."""
+    rows = torch.arange(len(draft), device=p.device)
+    tokens = torch.tensor(draft.tokens, device=p.device)
+    before = torch.tensor(draft.parents, device=p.device) + 1
+    columns = [p[before, tokens].double(), draft.q[rows, tokens].double(), *_raw_and_rank(logits, before, tokens)]
+    if draft.logits is not None:
+        columns += _raw_and_rank(draft.logits, rows, tokens)
+    values = torch.stack(columns, 1).tolist()
+    if draft.logits is not None:
+        return [(p_x, q_x, p_raw, q_raw, rank_p, rank_q) for p_x, q_x, p_raw, rank_p, q_raw, rank_q in values]
+    return [(p_x, q_x, p_raw, None, rank_p, None) for p_x, q_x, p_raw, rank_p in values]
+
+
+def _raw_and_rank(logits: Tensor, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Probability at temperature 1 and rank (1: the largest) of each token in its row of logits [m, V]."""
+    logits = logits.float()
+    own = logits[rows, tokens]
+    raw = (own - logits.logsumexp(-1)[rows]).exp()
+    rank = (logits[rows] > own[:, None]).sum(-1) + 1
+    return raw.double(), rank.double()
+
+
+def _short(value: float) -> float:
+    """Six significant digits: plenty for a picture, and short in a file."""
+    return float(f"{value:.6g}")

@@ -1,0 +1,126 @@
+"""A separate small model drafts. It must speak the target's vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from specviz.decoding.draft import Draft
+from specviz.decoding.sampling import Sampler
+from specviz.drafters.base import Context, draft_chain
+from specviz.errors import UserError
+from specviz.models.cache import PrefixCache
+from specviz.models.target import Target
+
+
+class DraftModel:
+    kind = "draft-model"
+    hidden_layers: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        target: Target,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        name: str = "",
+    ) -> None:
+        """Raises UserError if the tokenizers differ, or if the model's cache can't be rolled back."""
+        self.target, self.model, self.name = target, model.eval(), name or model.config.model_type
+        self.config = model.config.get_text_config(decoder=True)
+        self.cache = PrefixCache(self.config)
+        if self.cache.is_recurrent:
+            raise UserError(f"{self.name} has recurrent layers, which can't be rolled back; choose another draft model.")
+        self.agreement = compare_vocabularies(target.tokenizer, tokenizer or target.tokenizer)
+        self._read: list[int] = []
+
+    def propose(self, ctx: Context, gamma: int, sampler: Sampler, rng: torch.Generator) -> Draft:
+        limit = getattr(self.config, "max_position_embeddings", None)
+        if limit is not None and len(ctx.tokens) + gamma - 1 > limit:
+            gamma = max(0, limit - len(ctx.tokens) + 1)
+            if gamma == 0:
+                return Draft.empty(f"{self.name} holds {limit} tokens; beyond them nothing is drafted.")
+        if gamma == 0:
+            return Draft.empty()
+        self._rewind(ctx.tokens)
+        return draft_chain(self._step, ctx, gamma, sampler, rng)
+
+    def _rewind(self, tokens: list[int]) -> None:
+        """Crop the cache to the longest common prefix, and read all but the last of what it lacks."""
+        common = 0
+        for mine, committed in zip(self._read, tokens[:-1], strict=False):
+            if mine != committed:
+                break
+            common += 1
+        self.cache.crop(common)
+        del self._read[common:]
+        if missing := tokens[common:-1]:
+            self._forward(missing)
+
+    def _step(self, token: int) -> Tensor:
+        return self._fitted(self._forward([token])[-1])
+
+    def _forward(self, tokens: list[int]) -> Tensor:
+        """Logits [1, V] after the last of these tokens."""
+        start = len(self._read)
+        device = self.model.device
+        output = self.model(
+            input_ids=torch.tensor([tokens], device=device),
+            position_ids=torch.arange(start, start + len(tokens), device=device)[None],
+            cache=self.cache.hf,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self._read.extend(tokens)
+        logits: Tensor = output.logits[0].to(self.target.device)
+        return logits
+
+    def _fitted(self, logits: Tensor) -> Tensor:
+        """Logits [V of the drafter] over the target's vocabulary: padding cut off or filled, foreign tokens masked."""
+        size = self.target.vocab_size
+        if len(logits) < size:
+            logits = torch.nn.functional.pad(logits, (0, size - len(logits)), value=-torch.inf)
+        logits = logits[:size]
+        if self.agreement.foreign:
+            logits = logits.index_fill(0, torch.tensor(self.agreement.foreign, device=logits.device), -torch.inf)
+        return logits
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far two tokenizers agree: ids the drafter must not propose, and what to tell the user."""
+
+    foreign: tuple[int, ...] = ()
+    note: str | None = None
+
+
+def compare_vocabularies(
+    target: PreTrainedTokenizerBase | None, drafter: PreTrainedTokenizerBase | None
+) -> Agreement:
+    """Check that every id means the same to both.
+
+    Raises UserError naming the first token that differs. Differences among special or added tokens alone are
+    harmless once masked: the drafter never proposes them, the target still can.
+    """
+    if target is drafter or target is None or drafter is None:
+        return Agreement()
+    theirs = {index: token for token, index in drafter.get_vocab().items()}
+    ours = {index: token for token, index in target.get_vocab().items()}
+    differing = [index for index in sorted(ours.keys() | theirs.keys()) if ours.get(index) != theirs.get(index)]
+    special = {*target.all_special_ids, *drafter.all_special_ids, *target.added_tokens_decoder, *drafter.added_tokens_decoder}
+    for index in differing:
+        if index not in special:
+            raise UserError(
+                f"The draft model's tokenizer differs from the target's: token {index} is {ours.get(index)!r} to the "
+                f"target and {theirs.get(index)!r} to the drafter; choose a draft model of the target's family."
+            )
+    if not differing:
+        return Agreement()
+    first = differing[0]
+    return Agreement(
+        tuple(index for index in differing if index in theirs),
+        f"{len(differing)} special tokens differ between target and drafter (token {first}: {ours.get(first)!r} and "
+        f"{theirs.get(first)!r}); the drafter never proposes them.",
+    )

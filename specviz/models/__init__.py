@@ -1,0 +1,1 @@
+"""Targets: where weights come from, the forward passes, the KV caches."""

@@ -1,0 +1,219 @@
+"""The target: the model whose output we want, as the three calls that speculative decoding needs of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from specviz.decoding.draft import ROOT, Draft
+from specviz.errors import UserError
+from specviz.models.cache import PrefixCache
+
+PREFILL_CHUNK = 1024  # tokens per forward pass over a long prompt: bounds the memory of its activations
+
+
+class Target:
+    """A causal language model with a cache of the tokens committed so far, all but the last.
+
+    Not thread-safe: one decode at a time. `prefill` starts anew, whatever an earlier run left behind.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        name: str = "",
+        weights: str = "",
+    ) -> None:
+        """Raises UserError for a model that can't be rolled back after a rejection.
+
+        name: shown to the user; weights: a hash or revision that identifies the parameters.
+        """
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.name = name or model.config.model_type
+        self.weights = weights
+        self.config = model.config.get_text_config(decoder=True)
+        self.cache = PrefixCache(self.config)
+        self._pending: tuple[int, list[int], bool, Any] | None = None
+        self._hidden_layers: tuple[int, ...] = ()
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.config.vocab_size)
+
+    @property
+    def num_layers(self) -> int:
+        return int(self.config.num_hidden_layers)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Positions the model was made for; None if it names no limit."""
+        return getattr(self.config, "max_position_embeddings", None)
+
+    @property
+    def stop_tokens(self) -> frozenset[int]:
+        """The model's end-of-text tokens: generation config, config and tokenizer together."""
+        generation = getattr(self.model, "generation_config", None)
+        named = [getattr(source, "eos_token_id", None) for source in (generation, self.config, self.tokenizer)]
+        return frozenset(token for ids in named for token in (ids if isinstance(ids, list) else [ids]) if token is not None)
+
+    def prefill(self, tokens: Sequence[int], hidden_layers: tuple[int, ...] = ()) -> Tensor | None:
+        """Read a prompt (all but its last token) into a fresh cache; an empty one is fine.
+
+        Returns the hidden rows of `hidden_layers`, [len(tokens), len(hidden_layers) * D], or None if none are asked
+        for. Layer i is transformers' `hidden_states[i]`: 0 the embeddings, i the output of the i-th layer, and
+        the last one after the final norm.
+        """
+        self.cache = PrefixCache(self.config)
+        self._hidden_layers = hidden_layers
+        self._pending = None
+        rows = []
+        for start in range(0, len(tokens), PREFILL_CHUNK):
+            chunk = tokens[start : start + PREFILL_CHUNK]
+            output = self.model.base_model(**self._inputs(chunk, start))  # no logits are needed here
+            rows.append(self._hidden_rows(output))
+        if not hidden_layers:
+            return None
+        width = len(hidden_layers) * int(self.config.hidden_size)
+        return torch.cat([torch.empty(0, width, device=self.device, dtype=self.dtype), *[row for row in rows if row is not None]])
+
+    def verify(self, last: int, draft: Draft) -> tuple[Tensor, Tensor | None]:
+        """One forward pass over the last committed token and the draft.
+
+        Returns logits [n+1, V] and the hidden rows [n+1, len(hidden_layers) * D] (None if none were asked for);
+        row 0 belongs to the last committed token, row i+1 to node i. `keep` must follow.
+        """
+        base = len(self.cache)
+        recurrent = self.cache.is_recurrent
+        if recurrent and not draft.is_chain:
+            raise UserError(f"{self.name} has recurrent layers, which can't verify a tree; use a chain.")
+        tokens = [last, *draft.tokens]
+        self._pending = (base, tokens, draft.is_chain, self.cache.snapshot() if recurrent and len(draft) else None)
+        inputs = self._inputs(tokens, base)
+        if not draft.is_chain:
+            inputs["position_ids"] = torch.tensor([[base, *(base + depth for depth in draft.depths)]], device=self.device)
+            inputs["attention_mask"] = self._tree_mask(draft, inputs["position_ids"][0])
+        output = self.model(**inputs)
+        logits = output.logits[0]
+        # A row of NaN or of nothing but -inf has no distribution; amax carries both to one number per row.
+        if not torch.isfinite(logits.amax(-1)).all():
+            raise UserError(
+                f"{self.name} returned logits that are not numbers after {base + 1} tokens; "
+                "use --dtype float32, or check that the weights are intact."
+            )
+        return logits, self._hidden_rows(output)
+
+    def keep(self, path: Sequence[int]) -> int:
+        """Keep the cache rows of the last committed token and the accepted path; drop all others.
+
+        Returns how many tokens had to be read a second time (recurrent layers only, else 0).
+        """
+        if self._pending is None:
+            raise RuntimeError("keep() needs a verify() before it")
+        base, tokens, _, snapshot = self._pending
+        self._pending = None
+        if snapshot is None or len(path) == len(tokens) - 1:
+            self.cache.keep(base, [base + 1 + node for node in (ROOT, *path)])
+            return 0
+        self.cache.crop(base)
+        self.cache.restore(snapshot)
+        again = tokens[: len(path) + 1]
+        self.model.base_model(**self._inputs(again, base))
+        return len(again)
+
+    @contextmanager
+    def early_exit(self, exit_layer: int) -> Iterator[Callable[[int], Tensor]]:
+        """Within the context, read tokens through the first `exit_layer` layers only, on the target's own cache rows.
+
+        Yields step(token) -> logits [V]: the exit goes straight to the final norm and the LM head. The rows that
+        the steps add are dropped at the end, whatever happens: left in, they would make the next verify pass
+        silently wrong. The model and its config are never altered; the steps run on a view that shares modules.
+        """
+        model = exit_view(self.model, exit_layer)
+        base = len(self.cache)
+        snapshot = self.cache.snapshot()
+        position = base
+
+        def step(token: int) -> Tensor:
+            nonlocal position
+            logits: Tensor = model(**self._inputs([token], position)).logits[0, -1]
+            position += 1
+            return logits
+
+        try:
+            yield step
+        finally:
+            self.cache.crop(base)
+            self.cache.restore(snapshot)
+
+    def _inputs(self, tokens: Sequence[int], base: int) -> dict[str, Any]:
+        ids = torch.tensor([list(tokens)], device=self.device)
+        positions = torch.arange(base, base + len(tokens), device=self.device)[None]
+        inputs = {"input_ids": ids, "position_ids": positions, "cache": self.cache.hf, "use_cache": True}
+        return inputs | ({"output_hidden_states": True} if self._hidden_layers else {})
+
+    def _hidden_rows(self, output: Any) -> Tensor | None:
+        if not self._hidden_layers:
+            return None
+        return torch.cat([output.hidden_states[layer][0] for layer in self._hidden_layers], -1)
+
+    def _tree_mask(self, draft: Draft, positions: Tensor) -> Tensor | dict[str, Tensor]:
+        """The 4-D mask of a tree: each node sees the prefix, its ancestors and itself, within the window if any."""
+        base = len(self.cache)
+        prefix = torch.ones(len(draft) + 1, base, dtype=torch.bool)
+        visible = torch.cat([prefix, draft.visibility()], 1).to(self.device)  # [n+1, base+n+1]
+        kinds = set(getattr(self.config, "layer_types", None) or [])
+        window = getattr(self.config, "sliding_window", None)
+        if window and kinds != {"full_attention"}:
+            columns = torch.cat([torch.arange(base, device=self.device), positions])
+            near = visible & (positions[:, None] - columns[None, :] < window)
+            if kinds == {"full_attention", "sliding_attention"}:
+                return {"full_attention": self._additive(visible), "sliding_attention": self._additive(near)}
+            visible = near
+        return self._additive(visible)
+
+    def _additive(self, visible: Tensor) -> Tensor:
+        mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device)
+        return mask.masked_fill_(~visible, torch.finfo(self.dtype).min)[None, None]
+
+
+def exit_view(model: PreTrainedModel, exit_layer: int) -> PreTrainedModel:
+    """The model with only its first `exit_layer` layers. All modules, parameters and the config are shared.
+
+    Raises UserError if the model has no list of decoder layers to cut.
+    """
+    layers = int(model.config.get_text_config(decoder=True).num_hidden_layers)
+    if not 1 <= exit_layer < layers:
+        raise UserError(f"The exit layer is {exit_layer}; this target has {layers} layers, so give 1 to {layers - 1}.")
+    base = _shallow(model.base_model)
+    for name, child in base.named_children():
+        if isinstance(child, nn.ModuleList) and len(child) == layers:
+            base._modules[name] = nn.ModuleList(list(child)[:exit_layer])
+            break
+    else:
+        raise UserError(f"{model.config.model_type} models show no list of layers to leave early; use another drafter.")
+    view = _shallow(model)
+    view._modules[model.base_model_prefix] = base
+    return view
+
+
+def _shallow(module: Any) -> Any:
+    """A copy that shares everything but the table of its direct children."""
+    twin = copy.copy(module)
+    twin._modules = dict(module._modules)
+    return twin

