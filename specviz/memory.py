@@ -1,0 +1,179 @@
+"""How much memory a target and its drafter need, from their configurations alone, and how much there is.
+
+All amounts are bytes. Nothing is loaded: parameters are counted on models built without storage.
+"""
+
+import copy
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+from transformers import AutoModelForCausalLM, PretrainedConfig
+
+from specviz.errors import UserError
+
+if sys.platform != "win32":
+    import resource
+
+LOGIT_BYTES = 4  # probabilities are computed in float32 whatever the model's format
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Estimated need by part, and what is available, in bytes.
+
+    `kv` and `logits` are sums over target and drafter; `headroom` is for activations and the allocator.
+    """
+
+    weights_target: int
+    weights_drafter: int
+    kv: int
+    logits: int
+    headroom: int
+    available: int
+
+    @property
+    def total(self) -> int:
+        """The sum of the five parts."""
+        return self.weights_target + self.weights_drafter + self.kv + self.logits + self.headroom
+
+
+def estimate(
+    target_config: PretrainedConfig,
+    *,
+    drafter_config: PretrainedConfig | None = None,
+    dtype_bytes: int,
+    context_tokens: int,
+    gamma: int,
+    available: int | None = None,
+) -> Budget:
+    """The memory that decoding with this pair needs.
+
+    `dtype_bytes`: bytes per weight and cache entry (4 for float32, 2 for bfloat16). `context_tokens`: prompt plus new
+    tokens; the caches also hold a draft of `gamma` and the token before it. `drafter_config`: a draft model with
+    weights and a cache of its own. `available`: bytes free for it, by default those of the CPU (see `available_bytes`).
+    """
+    configs = [target_config] if drafter_config is None else [target_config, drafter_config]
+    weights = [count_parameters(config) * dtype_bytes for config in configs]
+    rows = context_tokens + gamma + 1
+    return Budget(
+        weights_target=weights[0],
+        weights_drafter=sum(weights[1:]),
+        kv=sum(kv_bytes(config, rows, dtype_bytes) for config in configs),
+        logits=sum((gamma + 1) * config.get_text_config().vocab_size * LOGIT_BYTES for config in configs),
+        headroom=sum(weights) // 5,
+        available=available_bytes(torch.device("cpu")) if available is None else available,
+    )
+
+
+def check(budget: Budget) -> None:
+    """Raise UserError with the numbers when the need exceeds what is available."""
+    if budget.total <= budget.available:
+        return
+    weights = f"weights {_human(budget.weights_target)}"
+    if budget.weights_drafter:
+        weights += f" + {_human(budget.weights_drafter)} for the drafter"
+    parts = f"{weights}, KV cache {_human(budget.kv)}, logits {_human(budget.logits)}"
+    raise UserError(
+        f"This run needs about {_human(budget.total)} of memory ({parts}, headroom {_human(budget.headroom)}) but "
+        f"{_human(budget.available)} is free, so choose fewer tokens, a 16-bit dtype or a smaller pairing, "
+        "or close other programs."
+    )
+
+
+def count_parameters(config: PretrainedConfig) -> int:
+    """Parameters of the model that `config` describes; tied weights once."""
+    # from_config writes the dtype into the config that it is given. float32 keeps torch's default dtype, which it
+    # sets for the whole process meanwhile, as it is: other threads may be decoding.
+    # The meta device holds for this thread only, unlike accelerate's init_empty_weights, which patches nn.Module.
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.float32)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def kv_bytes(config: PretrainedConfig, rows: int, dtype_bytes: int) -> int:
+    """Size of the key and value cache for `rows` tokens.
+
+    Layers with a sliding window keep no more than the window; recurrent layers' states, whose size doesn't depend on
+    the length, are left to the headroom.
+    """
+    text = config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    kinds = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
+    window = getattr(text, "sliding_window", None) or rows
+    held = {"full_attention": rows, "linear_attention": 0, "sliding_attention": min(rows, window)}
+    return 2 * sum(held.get(kind, rows) for kind in kinds) * int(heads) * int(head_dim) * dtype_bytes
+
+
+def available_bytes(device: torch.device) -> int:
+    """Bytes that a new run may use on `device`.
+
+    CUDA: free on the device plus what torch holds unused. Apple: the recommended maximum less what is in use. CPU, and
+    GPUs that share its memory: what the system has available, bounded by a container's limit.
+    """
+    if device.type == "cuda" and not getattr(torch.cuda.get_device_properties(device), "is_integrated", False):
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0] + unused)
+    if device.type == "xpu":
+        unused = torch.xpu.memory_reserved(device) - torch.xpu.memory_allocated(device)
+        return int(torch.xpu.mem_get_info(device)[0] + unused)
+    if device.type == "mps":
+        return max(0, int(torch.mps.recommended_max_memory()) - int(torch.mps.driver_allocated_memory()))
+    # On a GPU that shares memory CUDA counts reclaimable page cache as used, so the system's figure is right there too.
+    return min([psutil.virtual_memory().available, *_cgroup_room()])
+
+
+def peak_bytes(device: torch.device) -> int:
+    """The most used so far: on CUDA what torch has allocated for tensors, else this process's resident memory."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    if sys.platform == "linux":
+        # getrusage's maximum survives exec, so it may be that of the program that started us.
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _cgroup_room(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> Iterator[int]:
+    """Bytes left under each memory limit, version 1 or 2, on this process and the groups around it."""
+    try:
+        lines = membership.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return  # not Linux
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":  # version 2
+            top, names, page_cache = root, ("memory.max", "memory.current"), "inactive_file"
+        elif "memory" in controllers.split(","):
+            names, page_cache = ("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_inactive_file"
+            top = root / "memory"
+        else:
+            continue
+        group = top / path.lstrip("/")
+        # Inside a container the path may be the host's; then only the top is visible, and it is the container's own.
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(top):
+                yield from _room(folder, names, page_cache)
+
+
+def _room(folder: Path, names: tuple[str, str], page_cache: str) -> Iterator[int]:
+    try:
+        limit, used = ((folder / name).read_text(encoding="utf-8").strip() for name in names)
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text(encoding="utf-8").splitlines())
+    except (OSError, ValueError):
+        return
+    if limit != "max":
+        # Cached file pages count as used but are given back under pressure.
+        yield max(0, int(limit) - int(used) + int(stat.get(page_cache, 0)))
+
+
+def _human(amount: int) -> str:
+    return f"{amount / 1e9:.2f} GB" if amount >= 1e9 else f"{amount / 1e6:.0f} MB"

@@ -1,0 +1,162 @@
+"""From a pairing's name to a run: load the target once, build the drafter, encode the prompt, write the header."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+import specviz
+from specviz import memory
+from specviz.decoding.engine import Settings, decode
+from specviz.drafters import Drafter, make_drafter
+from specviz.errors import UserError
+from specviz.models.devices import describe, pick_device, pick_dtype
+from specviz.models.sources import Progress, locate
+from specviz.models.target import Target
+from specviz.presets import Pairing, pairing
+from specviz.trace import Run, Step
+
+MAX_PROMPT_CHARS = 200_000  # refused before it is tokenised
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A target in memory. Whoever decodes holds its lock, from prefill to the last step."""
+
+    pairing: Pairing
+    target: Target
+    notes: tuple[str, ...]  # what was substituted
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_loaded: dict[tuple[str, str, str], Loaded] = {}
+_loading = threading.Lock()
+
+
+def load(
+    pairing_id: str,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    offline: bool = False,
+    progress: Progress | None = None,
+) -> Loaded:
+    """The pairing's target, loaded once per process and number format.
+
+    Raises UserError if the pairing, device or dtype is unknown, the weights can't be had, or memory does not suffice.
+    """
+    chosen = pairing(pairing_id)
+    on = pick_device(device)
+    precision = pick_dtype(dtype, on)
+    key = (pairing_id, str(on), str(precision))
+    with _loading:
+        if key not in _loaded:
+            _loaded[key] = _load(chosen, on, precision, offline, progress)
+        return _loaded[key]
+
+
+def _load(
+    chosen: Pairing, device: torch.device, dtype: torch.dtype, offline: bool, progress: Progress | None
+) -> Loaded:
+    local = locate(chosen.target, offline=offline, progress=progress)
+    if progress:
+        progress("loading the model", None)
+    config = AutoConfig.from_pretrained(local.path, local_files_only=True)
+    memory.check(
+        memory.estimate(
+            config, dtype_bytes=dtype.itemsize, context_tokens=2048, gamma=8, available=memory.available_bytes(device)
+        )
+    )
+    model = AutoModelForCausalLM.from_pretrained(
+        local.path, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
+    ).to(device)
+    tokenizer = AutoTokenizer.from_pretrained(local.path, trust_remote_code=False, local_files_only=True)
+    return Loaded(chosen, Target(model, tokenizer, chosen.target.name, local.weight_hash), local.notes)
+
+
+def encode(target: Target, prompt: str, *, raw: bool = False) -> list[int]:
+    """Token ids of a prompt: one user turn in the chat template, or the bare text. Nothing is added to either."""
+    if not prompt.strip():
+        raise UserError("The prompt is empty; type something.")
+    if len(prompt) > MAX_PROMPT_CHARS:
+        raise UserError(f"The prompt has {len(prompt)} characters; the limit is {MAX_PROMPT_CHARS}, so shorten it.")
+    tokenizer = target.tokenizer
+    if tokenizer is None:
+        raise UserError(f"{target.name} has no tokenizer, so it can't read text.")
+    if raw:
+        return list(tokenizer.encode(prompt, add_special_tokens=False))
+    if not tokenizer.chat_template:
+        raise UserError(f"{target.name} has no chat template; use the raw prompt.")
+    turn = [{"role": "user", "content": prompt}]
+    return list(tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=True, return_dict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that a run needs, and its header."""
+
+    loaded: Loaded
+    drafter: Drafter
+    prompt: list[int]
+    settings: Settings
+    run: Run
+
+    def steps(self, *, detail: bool = True, phases: bool = False) -> Iterator[Step]:
+        """Decode. The caller holds `loaded.lock`."""
+        return decode(self.loaded.target, self.drafter, self.prompt, self.settings, detail=detail, phases=phases)
+
+
+def prepare(
+    loaded: Loaded,
+    drafter_kind: str,
+    drafter_settings: Mapping[str, Any],
+    prompt: str,
+    settings: Settings,
+    *,
+    raw_prompt: bool = False,
+    phases: bool = False,
+) -> Prepared:
+    """Build the drafter, encode the prompt and write the header. Raises UserError for what can't work."""
+    target = loaded.target
+    drafter = make_drafter(drafter_kind, target, drafter_settings)
+    ids = encode(target, prompt, raw=raw_prompt)
+    agreement = getattr(drafter, "agreement", None)
+    notes = [*loaded.notes, *([agreement.note] if agreement and agreement.note else [])]
+    stop_tokens = target.stop_tokens if settings.stop_tokens is None else settings.stop_tokens
+    run = Run(
+        target=target.name,
+        drafter=drafter_kind,
+        drafter_settings=dict(drafter_settings),
+        gamma=settings.gamma,
+        sampler={**asdict(settings.sampler), "logit_bias": {str(k): v for k, v in settings.sampler.logit_bias.items()}},
+        seed=settings.seed,
+        max_new_tokens=settings.max_new_tokens,
+        prompt=tuple(ids),
+        prompt_text=prompt,
+        chat_template=not raw_prompt,
+        device=describe(target.device),
+        dtype=str(target.dtype).removeprefix("torch."),
+        threads=torch.get_num_threads() if target.device.type == "cpu" else None,
+        synchronised=phases,
+        stop_tokens=tuple(sorted(stop_tokens)),
+        stop_strings=settings.stop_strings,
+        versions={
+            "specviz": specviz.__version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+        weights={target.name: target.weights},
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        title=loaded.pairing.title,
+        notes=tuple(notes),
+    )
+    return Prepared(loaded, drafter, ids, settings, run)

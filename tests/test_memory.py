@@ -1,0 +1,143 @@
+"""Exact budgets for known shapes, and limits read from made-up control groups."""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from transformers import LlamaConfig, Qwen3Config
+
+from specviz.errors import UserError
+from specviz.memory import Budget, _cgroup_room, available_bytes, check, count_parameters, estimate, kv_bytes, peak_bytes
+from specviz.presets import load_pairings
+
+SMOLLM2 = LlamaConfig(
+    vocab_size=49152,
+    hidden_size=576,
+    intermediate_size=1536,
+    num_hidden_layers=30,
+    num_attention_heads=9,
+    num_key_value_heads=3,
+    tie_word_embeddings=True,
+)
+TINY = LlamaConfig(
+    vocab_size=100,
+    hidden_size=16,
+    intermediate_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    tie_word_embeddings=False,
+)
+# Embedding and head, then per layer: q, k, v, o; gate, up, down; two norms; and the last norm.
+TINY_PARAMETERS = 2 * 100 * 16 + 2 * (16 * 32 + 2 * 16 * 16 + 32 * 16 + 3 * 16 * 32 + 2 * 16) + 16
+
+
+def test_parameters_are_counted_once_when_tied():
+    assert count_parameters(SMOLLM2) == 134_515_008
+    assert count_parameters(TINY) == TINY_PARAMETERS
+    tied = copy.deepcopy(TINY)
+    tied.tie_word_embeddings = True
+    assert count_parameters(tied) == TINY_PARAMETERS - 100 * 16
+
+
+def test_counting_changes_neither_the_config_nor_torch():
+    config = LlamaConfig(**{**TINY.to_dict(), "dtype": "bfloat16"})
+    before = config.to_dict()
+    count_parameters(config)
+    assert config.to_dict() == before
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.nn.Linear(2, 2).weight.device.type == "cpu"
+
+
+def test_cache_size_per_token():
+    assert kv_bytes(SMOLLM2, 1, 2) == 2 * 30 * 3 * 64 * 2 == 23_040
+    assert kv_bytes(TINY, 10, 4) == 2 * 2 * 2 * 8 * 10 * 4  # head_dim of the config, not 16 / 4
+
+
+def test_sliding_layers_keep_no_more_than_the_window():
+    kinds = ["full_attention", "sliding_attention", "sliding_attention"]
+    config = Qwen3Config(
+        num_hidden_layers=3, num_key_value_heads=2, head_dim=8, layer_types=kinds, use_sliding_window=True, sliding_window=4
+    )
+    row = 2 * 2 * 8 * 2
+    assert kv_bytes(config, 10, 2) == row * (10 + 4 + 4)
+    assert kv_bytes(config, 3, 2) == row * (3 + 3 + 3)
+
+
+def test_budget_of_a_pair():
+    budget = estimate(SMOLLM2, drafter_config=TINY, dtype_bytes=2, context_tokens=1000, gamma=4, available=7)
+    assert budget.weights_target == 269_030_016
+    assert budget.weights_drafter == 2 * TINY_PARAMETERS
+    assert budget.kv == 1005 * (23_040 + 2 * 2 * 2 * 8 * 2)
+    assert budget.logits == 5 * (49152 + 100) * 4
+    assert budget.headroom == (269_030_016 + 2 * TINY_PARAMETERS) // 5
+    assert budget.total == sum(
+        (budget.weights_target, budget.weights_drafter, budget.kv, budget.logits, budget.headroom)
+    )
+    assert budget.available == 7
+
+
+def test_without_a_drafter_its_part_is_nothing():
+    budget = estimate(TINY, dtype_bytes=4, context_tokens=9, gamma=0)
+    assert budget.weights_drafter == 0 and budget.logits == 400 and budget.kv == 10 * 256
+    assert 0 < budget.available <= psutil.virtual_memory().total
+
+
+def test_the_shipped_figure_covers_the_dearest_drafter():
+    budget = estimate(SMOLLM2, drafter_config=SMOLLM2, dtype_bytes=4, context_tokens=1024, gamma=4, available=0)
+    assert 0.95 < budget.total / 1e6 / load_pairings()["smollm2-135m"].memory_mb <= 1
+
+
+def test_check_refuses_exactly_what_does_not_fit():
+    budget = Budget(3 * 10**9, 10**8, 2 * 10**7, 10**6, 62 * 10**7, available=3_741_000_000)
+    check(budget)
+    with pytest.raises(UserError) as caught:
+        check(replace(budget, available=budget.total - 1))
+    text = str(caught.value)
+    for number in ("3.74 GB", "3.00 GB", "100 MB", "20 MB", "1 MB", "620 MB"):
+        assert number in text
+    assert "\n" not in text and ". " not in text
+
+
+def group(folder: Path, version: int, limit: str, used: int, cached: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    (folder / names[0]).write_text(limit)
+    (folder / names[1]).write_text(str(used))
+    (folder / "memory.stat").write_text(f"anon 5\n{'inactive_file' if version == 2 else 'total_inactive_file'} {cached}\n")
+
+
+def test_limits_of_control_groups_version_2(tmp_path):
+    membership = tmp_path / "cgroup"
+    membership.write_text("0::/outer/inner\n")
+    group(tmp_path / "outer" / "inner", 2, "max", 10, 0)
+    group(tmp_path / "outer", 2, "1000", 700, 200)
+    assert list(_cgroup_room(tmp_path, membership)) == [1000 - 700 + 200]
+
+
+def test_limits_of_control_groups_version_1(tmp_path):
+    membership = tmp_path / "cgroup"
+    membership.write_text("5:cpu:/\n4:memory:/docker/abc\n")
+    group(tmp_path / "memory", 1, "1000", 990, 0)  # in a container the path of the host isn't there
+    assert list(_cgroup_room(tmp_path, membership)) == [10]
+    assert list(_cgroup_room(tmp_path, tmp_path / "absent")) == []
+
+
+def test_a_limit_bounds_what_is_available(monkeypatch):
+    cpu = torch.device("cpu")
+    monkeypatch.setattr("specviz.memory._cgroup_room", lambda: iter([12345]))
+    assert available_bytes(cpu) == 12345
+    monkeypatch.setattr("specviz.memory._cgroup_room", lambda: iter([]))
+    assert 12345 < available_bytes(cpu) <= psutil.virtual_memory().total
+
+
+def test_peak_sees_what_was_freed_again():
+    cpu = torch.device("cpu")
+    before = peak_bytes(cpu)
+    rows = torch.ones(before // 4 + 50_000_000)  # more than ever before, by 200 MB
+    del rows
+    assert peak_bytes(cpu) >= before + 200_000_000 > psutil.Process().memory_info().rss
