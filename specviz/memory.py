@@ -124,7 +124,7 @@ def available_bytes(device: torch.device) -> int:
     if device.type == "mps":
         return max(0, int(torch.mps.recommended_max_memory()) - int(torch.mps.driver_allocated_memory()))
     # On a GPU that shares memory CUDA counts reclaimable page cache as used, so the system's figure is right there too.
-    return min([psutil.virtual_memory().available, *_cgroup_room()])
+    return min([int(psutil.virtual_memory().available), *_cgroup_room()])
 
 
 def peak_bytes(device: torch.device) -> int:

@@ -6,12 +6,12 @@ import datetime
 import platform
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import specviz
 from specviz import memory
@@ -19,6 +19,7 @@ from specviz.decoding.engine import Settings, decode
 from specviz.drafters import Drafter, make_drafter
 from specviz.errors import UserError
 from specviz.models.devices import describe, pick_device, pick_dtype
+from specviz.models.load import load_model
 from specviz.models.sources import Progress, locate
 from specviz.models.target import Target
 from specviz.presets import Pairing, pairing
@@ -34,6 +35,7 @@ class Loaded:
     pairing: Pairing
     target: Target
     notes: tuple[str, ...]  # what was substituted
+    folder: Path = Path()  # where its weights lie
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -69,17 +71,8 @@ def _load(
     local = locate(chosen.target, offline=offline, progress=progress)
     if progress:
         progress("loading the model", None)
-    config = AutoConfig.from_pretrained(local.path, local_files_only=True)
-    memory.check(
-        memory.estimate(
-            config, dtype_bytes=dtype.itemsize, context_tokens=2048, gamma=8, available=memory.available_bytes(device)
-        )
-    )
-    model = AutoModelForCausalLM.from_pretrained(
-        local.path, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
-    ).to(device)
-    tokenizer = AutoTokenizer.from_pretrained(local.path, trust_remote_code=False, local_files_only=True)
-    return Loaded(chosen, Target(model, tokenizer, chosen.target.name, local.weight_hash), local.notes)
+    model, tokenizer = load_model(local.path, dtype, device)
+    return Loaded(chosen, Target(model, tokenizer, chosen.target.name, local.weight_hash), local.notes, local.path)
 
 
 def encode(target: Target, prompt: str, *, raw: bool = False) -> list[int]:
@@ -160,3 +153,19 @@ def prepare(
         notes=tuple(notes),
     )
     return Prepared(loaded, drafter, ids, settings, run)
+
+
+def estimated_bytes(prepared: Prepared) -> int:
+    """What the run should need in all, from the configs alone: weights, caches, logits and headroom."""
+    target, drafter = prepared.loaded.target, prepared.drafter
+    draft_model = getattr(drafter, "model", None)
+    budget = memory.estimate(
+        target.config,
+        drafter_config=None if draft_model is None else draft_model.config,
+        dtype_bytes=target.dtype.itemsize,
+        context_tokens=len(prepared.prompt) + prepared.settings.max_new_tokens,
+        gamma=prepared.settings.gamma,
+    )
+    if draft_model is target.model:  # its own drafter: a second cache, but the same weights
+        budget = replace(budget, weights_drafter=0, headroom=budget.headroom // 2)
+    return budget.total

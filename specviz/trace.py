@@ -7,6 +7,9 @@ runs all have this one form. Reading is strict: an unknown schema, key or type i
 from __future__ import annotations
 
 import json
+import math
+import reprlib
+import sys
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -191,20 +194,19 @@ def read(file: Path) -> Trace:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file} can't be read as a trace ({error}); give a file written by --trace.") from error
-    return parse(text.splitlines(), str(file))
+    return parse(text.split("\n"), str(file))  # splitlines would also split at U+2028, which JSON text may hold
 
 
 def parse(lines: Iterable[str], name: str = "the trace") -> Trace:
     """Read a trace from its lines; `name` is what errors call it."""
     rows = _rows(lines, name)
-    _, header = next(rows, (0, None))
+    first, header = next(rows, (0, None))
     if not isinstance(header, dict) or "schema" not in header:
         raise UserError(f"{name} does not start with a trace header; give a file written by --trace.")
-    if header["schema"] != SCHEMA:
-        raise UserError(f"{name} has trace schema {header['schema']!r}; this version reads schema {SCHEMA} only.")
-    if set(header) != {"schema", "run"}:
-        raise UserError(f"{name}, line 1: unknown keys {sorted(set(header) - {'schema', 'run'})}.")
-    run = _build(Run, header["run"], f"{name}, line 1")
+    if type(header["schema"]) is not int or header["schema"] != SCHEMA:
+        raise UserError(f"{name} has trace schema {_shown(header['schema'])}; this version reads schema {SCHEMA} only.")
+    _check_keys(header, {"schema", "run"}, f"{name}, line {first}")
+    run = _build(Run, header["run"], f"{name}, line {first}")
     return Trace(run, tuple(_build(Step, row, f"{name}, line {number}") for number, row in rows))
 
 
@@ -213,13 +215,19 @@ def _rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, Any]]:
         if not line.strip():
             continue
         try:
-            yield number, json.loads(line, parse_constant=_refuse_constant)
+            row = json.loads(line, parse_constant=_finite, parse_float=_finite)
+            if "\\ud" in line.lower():  # half a surrogate pair is no text: it could be neither written nor sent
+                json.dumps(row, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             raise UserError(f"{name}, line {number} is not JSON ({error}); the file may be cut off.") from error
+        yield number, row
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number")
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{_shown(text)} is not a finite number")
+    return value
 
 
 def plain(value: Any) -> Any:
@@ -246,22 +254,34 @@ def _build(kind: Any, value: Any, where: str) -> Any:
     if origin is Literal:
         if value in args:
             return value
-        raise UserError(f"{where}: {value!r} is none of {', '.join(map(str, args))}.")
+        raise UserError(f"{where}: {_shown(value)} is none of {', '.join(map(str, args))}.")
     if origin is tuple and isinstance(value, list):
         return tuple(_build(args[0], item, where) for item in value)
     if kind is Candidate and isinstance(value, list) and len(value) == len(Candidate._fields):
         hints = _hints(Candidate)
-        return Candidate(*(_build(hints[name], item, where) for name, item in zip(Candidate._fields, value, strict=True)))
+        pairs = zip(Candidate._fields, value, strict=True)
+        return Candidate(*(_build(hints[name], item, where) for name, item in pairs))
     if is_dataclass(kind) and isinstance(value, dict):
         hints = _hints(kind)  # type: ignore[arg-type]
-        unknown, missing = sorted(set(value) - set(hints)), sorted(set(hints) - set(value))
-        if unknown or missing:
-            raise UserError(f"{where}: unknown keys {unknown}, missing keys {missing}.")
+        _check_keys(value, set(hints), where)
         return kind(**{name: _build(hint, value[name], f"{where}, {name}") for name, hint in hints.items()})  # type: ignore[operator]
     if origin is dict and isinstance(value, dict):
+        return {key: _build(args[1], item, f"{where}, {_shown(key)}") for key, item in value.items()}
+    if kind is Any or (kind is float and type(value) is float):
         return value
-    if kind is float and type(value) in (int, float):
+    if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
         return value
     if kind in (int, str, bool) and type(value) is kind:
         return value
-    raise UserError(f"{where}: {value!r} is not what belongs there.")
+    raise UserError(f"{where}: {_shown(value)} is not what belongs there.")
+
+
+def _check_keys(value: dict[str, Any], known: set[str], where: str) -> None:
+    unknown, missing = sorted(set(value) - known), sorted(known - set(value))
+    if unknown or missing:
+        raise UserError(f"{where}: unknown keys {_shown(unknown)}, missing keys {_shown(missing)}.")
+
+
+def _shown(value: Any) -> str:
+    """A value for an error message: never longer than a line, whatever the file holds."""
+    return reprlib.repr(value)

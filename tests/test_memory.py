@@ -10,7 +10,16 @@ import torch
 from transformers import LlamaConfig, Qwen3Config
 
 from specviz.errors import UserError
-from specviz.memory import Budget, _cgroup_room, available_bytes, check, count_parameters, estimate, kv_bytes, peak_bytes
+from specviz.memory import (
+    Budget,
+    _cgroup_room,
+    available_bytes,
+    check,
+    count_parameters,
+    estimate,
+    kv_bytes,
+    peak_bytes,
+)
 from specviz.presets import load_pairings
 
 SMOLLM2 = LlamaConfig(
@@ -60,9 +69,8 @@ def test_cache_size_per_token():
 
 def test_sliding_layers_keep_no_more_than_the_window():
     kinds = ["full_attention", "sliding_attention", "sliding_attention"]
-    config = Qwen3Config(
-        num_hidden_layers=3, num_key_value_heads=2, head_dim=8, layer_types=kinds, use_sliding_window=True, sliding_window=4
-    )
+    shape = {"num_hidden_layers": 3, "num_key_value_heads": 2, "head_dim": 8}
+    config = Qwen3Config(**shape, layer_types=kinds, use_sliding_window=True, sliding_window=4)
     row = 2 * 2 * 8 * 2
     assert kv_bytes(config, 10, 2) == row * (10 + 4 + 4)
     assert kv_bytes(config, 3, 2) == row * (3 + 3 + 3)
@@ -108,7 +116,8 @@ def group(folder: Path, version: int, limit: str, used: int, cached: int) -> Non
     names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
     (folder / names[0]).write_text(limit)
     (folder / names[1]).write_text(str(used))
-    (folder / "memory.stat").write_text(f"anon 5\n{'inactive_file' if version == 2 else 'total_inactive_file'} {cached}\n")
+    prefix = "" if version == 2 else "total_"
+    (folder / "memory.stat").write_text(f"anon 5\n{prefix}inactive_file {cached}\n")
 
 
 def test_limits_of_control_groups_version_2(tmp_path):

@@ -39,7 +39,7 @@ def test_every_name_of_something_elsewhere_is_sourced():
 
 
 def test_an_unknown_pairing_names_the_known_ones():
-    with pytest.raises(UserError, match="'nope'.*smollm2-135m"):
+    with pytest.raises(UserError, match=r"'nope'.*smollm2-135m"):
         pairing("nope")
 
 

@@ -54,8 +54,9 @@ def decode(
     """Speculative decoding of a prompt's token ids; yields one Step per verify pass.
 
     The output is distributed exactly as the target's own, whatever the drafter proposes. With `detail` the steps tell
-    the probabilities behind every decision; `phases` times them, which takes synchronisation. Closing the iterator at any
-    moment leaves target and drafter ready for the next run. Raises UserError for prompts that can't be decoded.
+    the probabilities behind every decision; `phases` times draft, verify and decide, which takes synchronisation.
+    Closing the iterator at any moment leaves target and drafter ready for the next run. Raises UserError for prompts
+    that can't be decoded.
     """
     check_prompt(target, prompt)
     sampler, rng = settings.sampler, torch.Generator().manual_seed(settings.seed)

@@ -43,7 +43,6 @@ class Recorder:
         if len(cut.committed) > len(verdict.path):
             p_last = float(verdict.left[-1][verdict.token])
             last = LastToken(verdict.token, self.text(verdict.token), verdict.kind, p_last)
-        scores = self.sampler.scores(logits, prefix, draft) if self.detail else logits
         self.index += 1
         return Step(
             index=self.index - 1,
@@ -58,7 +57,7 @@ class Recorder:
             cut=cut.reason,
             rerun=rerun,
             note=draft.note,
-            decisions=self._decisions(draft, logits, scores, p, verdict, path, last is None) if self.detail else (),
+            decisions=self._decisions(prefix, draft, logits, p, verdict, path, last is None) if self.detail else (),
             **times,
         )
 
@@ -97,13 +96,21 @@ class Recorder:
         return tuple(nodes)
 
     def _decisions(
-        self, draft: Draft, logits: Tensor, scores: Tensor, p: Tensor, verdict: Verdict, path: tuple[int, ...], is_cut: bool
+        self,
+        prefix: Sequence[int],
+        draft: Draft,
+        logits: Tensor,
+        p: Tensor,
+        verdict: Verdict,
+        path: tuple[int, ...],
+        is_cut: bool,
     ) -> tuple[Decision, ...]:
         """One per place on the path at which the target was asked and its answer still counted."""
+        scores = self.sampler.scores(logits, prefix, draft)
         walk = [ROOT, *path][: len(path) if is_cut else None]
         rejected = {draft.parents[trial.node] for trial in verdict.trials if not trial.accepted}
         decisions = []
-        for place, left in zip(walk, verdict.left, strict=False):
+        for depth, (place, left) in enumerate(zip(walk, verdict.left, strict=False)):
             row = place + 1
             raw = torch.softmax(logits[row].float(), -1)
             children = draft.children(place)
@@ -114,7 +121,7 @@ class Recorder:
                 Decision(
                     node=place,
                     p=self._top(scores[row], p[row], raw),
-                    q=() if first is None else self._top_q(draft, first),
+                    q=() if first is None else self._top_q(draft, first, [*prefix, *draft.take(path[:depth])]),
                     residual=self._top(left, left, None) if place in rejected else (),
                     margin=top2[0] - top2[-1] if len(top2) > 1 else None,
                     entropy=float(torch.special.entr(raw).sum()),
@@ -123,12 +130,13 @@ class Recorder:
             )
         return tuple(decisions)
 
-    def _top_q(self, draft: Draft, node: int) -> tuple[Candidate, ...]:
+    def _top_q(self, draft: Draft, node: int, before: Sequence[int]) -> tuple[Candidate, ...]:
+        """before: all tokens before the node."""
         q = draft.q[node]
         if draft.logits is None:
             return self._top(q, q, None)
         logits = draft.logits[node].float()
-        return self._top(logits, q, torch.softmax(logits, -1))
+        return self._top(self.sampler.scores(logits[None], before)[0], q, torch.softmax(logits, -1))
 
     def _top(self, order: Tensor, prob: Tensor, raw: Tensor | None) -> tuple[Candidate, ...]:
         """The first candidates by `order`; those with no probability at all are left out."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from specviz.decoding.draft import Draft
 from specviz.errors import UserError
 
+COLDEST = 1e-30  # at temperatures below this, quotients of logits would overflow float32
 NUCLEUS_HEAD = 1024  # top-p looks at this many candidates before it sorts the whole vocabulary
 
 
@@ -33,6 +34,8 @@ class Sampler:
     def __post_init__(self) -> None:
         _between("temperature", self.temperature, 0, 10)
         _between("top-k", self.top_k, 0, 1_000_000)
+        if self.top_k != int(self.top_k):
+            raise UserError(f"Top-k is {self.top_k}; give a whole number.")
         _between("min-p", self.min_p, 0, 1)
         _between("repetition penalty", self.repetition_penalty, 0.1, 10)
         _between("top-p", self.top_p, 0, 1)
@@ -52,7 +55,7 @@ class Sampler:
         scores = self.scores(logits, prefix, draft)  # [n+1, V]
         if self.temperature == 0:
             return one_hot(scores.argmax(-1), scores.shape[-1])
-        p = torch.softmax(scores / self.temperature, -1)
+        p = torch.softmax(scores / max(self.temperature, COLDEST), -1)
         if 0 < self.top_k < p.shape[-1]:
             p = _keep(p, p >= p.topk(self.top_k, -1).values[:, -1:])
         if self.top_p < 1:

@@ -25,7 +25,9 @@ class Ending:
     up to the end of the token that completes it, so that ids and text always say the same.
     """
 
-    def __init__(self, stream: TextStream, budget: int, stop_tokens: frozenset[int], stop_strings: Sequence[str]) -> None:
+    def __init__(
+        self, stream: TextStream, budget: int, stop_tokens: frozenset[int], stop_strings: Sequence[str]
+    ) -> None:
         self.stream, self.room = stream, budget
         self.stop_tokens, self.stop_strings = stop_tokens, tuple(stop_strings)
         self._overlap = max((len(string) for string in stop_strings), default=1) - 1

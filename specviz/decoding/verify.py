@@ -76,6 +76,6 @@ def _drafted(draft: Draft, p: Tensor) -> tuple[list[float], list[float]]:
     tokens = torch.tensor(draft.tokens, device=p.device)
     parents = torch.tensor(draft.parents, device=p.device)
     p_x, q_x = torch.stack([p[parents + 1, tokens], draft.q[rows, tokens]]).tolist()
-    if min(q_x) <= 0:
+    if not all(q > 0 for q in q_x):  # NaN included
         raise ValueError("a drafter proposed a token to which its q gives no probability")
     return p_x, q_x

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from specviz.drafters.base import Context, Drafter
@@ -11,20 +12,25 @@ from specviz.drafters.early_exit import EarlyExit
 from specviz.drafters.ngram import NGram
 from specviz.drafters.plain import Plain
 from specviz.errors import UserError
+from specviz.models.load import load_model
 from specviz.models.target import Target
 
 __all__ = ["DRAFTERS", "Context", "DraftModel", "Drafter", "EarlyExit", "NGram", "Plain", "make_drafter"]
 
 
-def _self_draft(target: Target) -> Drafter:
-    return DraftModel(target, target.model, target.tokenizer, f"{target.name} itself")
+def _draft_model(target: Target, source: str = "self") -> Drafter:
+    """source: "self" for the target as its own drafter, or the folder of a smaller model."""
+    if source == "self":
+        return DraftModel(target, target.model, target.tokenizer, f"{target.name} itself")
+    folder = Path(source).expanduser()
+    return DraftModel(target, *load_model(folder, target.dtype, target.device), name=folder.name)
 
 
 DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "plain": lambda target: Plain(),
     "ngram": NGram,
     "early-exit": EarlyExit,
-    "draft-model": _self_draft,
+    "draft-model": _draft_model,
 }
 
 

@@ -44,12 +44,20 @@ class Drafter(Protocol):
 def draft_chain(
     step: Callable[[int], Tensor], ctx: Context, gamma: int, sampler: Sampler, rng: torch.Generator
 ) -> Draft:
-    """Draft one token after another with step(token) -> logits [V] of the token that follows it."""
+    """Draft one token after another with step(token) -> logits [V] of the token that follows it.
+
+    Drafting stops, with a note, where the logits give no distribution: the output does not depend on the draft.
+    """
     tokens: list[int] = []
     q, logits = [], []
+    note = None
     for _ in range(gamma):
         prefix = [*ctx.tokens, *tokens]
-        logits.append(step(prefix[-1]))
-        q.append(sampler.probs(logits[-1][None], prefix)[0])
+        row = step(prefix[-1])
+        if not torch.isfinite(row.amax()):  # NaN, or nothing but -inf
+            note = "The drafter returned logits that are not numbers; nothing is drafted where it does."
+            break
+        logits.append(row)
+        q.append(sampler.probs(row[None], prefix)[0])
         tokens.append(draw(q[-1], rng))
-    return Draft.chain(tokens, torch.stack(q), torch.stack(logits)) if tokens else Draft.empty()
+    return Draft.chain(tokens, torch.stack(q), torch.stack(logits), note) if tokens else Draft.empty(note)

@@ -32,8 +32,9 @@ class DraftModel:
         self.config = model.config.get_text_config(decoder=True)
         self.cache = PrefixCache(self.config)
         if self.cache.is_recurrent:
-            raise UserError(f"{self.name} has recurrent layers, which can't be rolled back; choose another draft model.")
+            raise UserError(f"{self.name} has recurrent layers, which can't be rolled back; choose another.")
         self.agreement = compare_vocabularies(target.tokenizer, tokenizer or target.tokenizer)
+        self._masked = [token for token in self.agreement.foreign if token < target.vocab_size]
         self._read: list[int] = []
 
     def propose(self, ctx: Context, gamma: int, sampler: Sampler, rng: torch.Generator) -> Draft:
@@ -83,8 +84,8 @@ class DraftModel:
         if len(logits) < size:
             logits = torch.nn.functional.pad(logits, (0, size - len(logits)), value=-torch.inf)
         logits = logits[:size]
-        if self.agreement.foreign:
-            logits = logits.index_fill(0, torch.tensor(self.agreement.foreign, device=logits.device), -torch.inf)
+        if self._masked:
+            logits = logits.index_fill(0, torch.tensor(self._masked, device=logits.device), -torch.inf)
         return logits
 
 
@@ -96,9 +97,7 @@ class Agreement:
     note: str | None = None
 
 
-def compare_vocabularies(
-    target: PreTrainedTokenizerBase | None, drafter: PreTrainedTokenizerBase | None
-) -> Agreement:
+def compare_vocabularies(target: PreTrainedTokenizerBase | None, drafter: PreTrainedTokenizerBase | None) -> Agreement:
     """Check that every id means the same to both.
 
     Raises UserError naming the first token that differs. Differences among special or added tokens alone are
@@ -109,7 +108,12 @@ def compare_vocabularies(
     theirs = {index: token for token, index in drafter.get_vocab().items()}
     ours = {index: token for token, index in target.get_vocab().items()}
     differing = [index for index in sorted(ours.keys() | theirs.keys()) if ours.get(index) != theirs.get(index)]
-    special = {*target.all_special_ids, *drafter.all_special_ids, *target.added_tokens_decoder, *drafter.added_tokens_decoder}
+    special = {
+        *target.all_special_ids,
+        *drafter.all_special_ids,
+        *target.added_tokens_decoder,
+        *drafter.added_tokens_decoder,
+    }
     for index in differing:
         if index not in special:
             raise UserError(

@@ -30,7 +30,7 @@ class NGram:
         continuation among them.
         """
         if not 1 <= ngram_min <= ngram_max <= 16:
-            raise UserError(f"N-grams of {ngram_min} to {ngram_max} tokens can't be matched; give 1 <= min <= max <= 16.")
+            raise UserError(f"N-grams of {ngram_min} to {ngram_max} tokens don't work; give 1 <= min <= max <= 16.")
         self.target, self.ngram_min, self.ngram_max, self.pick = target, ngram_min, ngram_max, pick
         self._read: list[int] = []
         self._places: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)

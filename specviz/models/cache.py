@@ -22,9 +22,14 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
     window is applied by the attention mask alone.
     """
 
+    keys: Tensor  # views of the first `rows` rows of the buffers
+    values: Tensor
+    is_initialized: bool
+
     def __init__(self) -> None:
         super().__init__()
         self.rows = 0
+        self.key_buffer = self.value_buffer = torch.empty(0, 0)
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Append rows [1, heads, k, head_dim]; returns all rows as views of the buffers."""
@@ -118,7 +123,8 @@ class PrefixCache:
     def snapshot(self) -> Snapshot:
         """Copies of the recurrent states, which can't be cropped."""
         return [
-            (layer, _clone(layer.conv_states, layer), _clone(layer.recurrent_states, layer)) for layer in self._recurrent
+            (layer, _clone(layer.conv_states, layer), _clone(layer.recurrent_states, layer))
+            for layer in self._recurrent
         ]
 
     def restore(self, snapshot: Snapshot) -> None:

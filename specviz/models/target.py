@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -41,16 +42,22 @@ class Target:
         self.weights = weights
         self.config = model.config.get_text_config(decoder=True)
         self.cache = PrefixCache(self.config)
+        inputs = inspect.signature(model.forward).parameters
+        if "cache" not in inputs:
+            raise UserError(f"{self.name} takes no cache, so it can't be rolled back; choose another model.")
+        self._takes_positions = "position_ids" in inputs
         self._pending: tuple[int, list[int], bool, Any] | None = None
         self._hidden_layers: tuple[int, ...] = ()
 
     @property
     def device(self) -> torch.device:
-        return self.model.device
+        device: torch.device = self.model.device
+        return device
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.model.dtype
+        dtype: torch.dtype = self.model.dtype
+        return dtype
 
     @property
     def vocab_size(self) -> int:
@@ -70,7 +77,9 @@ class Target:
         """The model's end-of-text tokens: generation config, config and tokenizer together."""
         generation = getattr(self.model, "generation_config", None)
         named = [getattr(source, "eos_token_id", None) for source in (generation, self.config, self.tokenizer)]
-        return frozenset(token for ids in named for token in (ids if isinstance(ids, list) else [ids]) if token is not None)
+        return frozenset(
+            token for ids in named for token in (ids if isinstance(ids, list) else [ids]) if token is not None
+        )
 
     def prefill(self, tokens: Sequence[int], hidden_layers: tuple[int, ...] = ()) -> Tensor | None:
         """Read a prompt (all but its last token) into a fresh cache; an empty one is fine.
@@ -90,7 +99,9 @@ class Target:
         if not hidden_layers:
             return None
         width = len(hidden_layers) * int(self.config.hidden_size)
-        return torch.cat([torch.empty(0, width, device=self.device, dtype=self.dtype), *[row for row in rows if row is not None]])
+        return torch.cat(
+            [torch.empty(0, width, device=self.device, dtype=self.dtype), *[row for row in rows if row is not None]]
+        )
 
     def verify(self, last: int, draft: Draft) -> tuple[Tensor, Tensor | None]:
         """One forward pass over the last committed token and the draft.
@@ -102,13 +113,19 @@ class Target:
         recurrent = self.cache.is_recurrent
         if recurrent and not draft.is_chain:
             raise UserError(f"{self.name} has recurrent layers, which can't verify a tree; use a chain.")
+        if not self._takes_positions and not draft.is_chain:
+            raise UserError(f"{self.name} can't be told where a tree's tokens stand; use a chain.")
         tokens = [last, *draft.tokens]
         self._pending = (base, tokens, draft.is_chain, self.cache.snapshot() if recurrent and len(draft) else None)
         inputs = self._inputs(tokens, base)
         if not draft.is_chain:
-            inputs["position_ids"] = torch.tensor([[base, *(base + depth for depth in draft.depths)]], device=self.device)
+            inputs["position_ids"] = torch.tensor(
+                [[base, *(base + depth for depth in draft.depths)]], device=self.device
+            )
             inputs["attention_mask"] = self._tree_mask(draft, inputs["position_ids"][0])
         output = self.model(**inputs)
+        if len(self.cache) != base + len(tokens):
+            raise UserError(f"{self.name} does not keep what it reads in its cache; choose a decoder-only model.")
         logits = output.logits[0]
         # A row of NaN or of nothing but -inf has no distribution; amax carries both to one number per row.
         if not torch.isfinite(logits.amax(-1)).all():

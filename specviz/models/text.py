@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -9,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 INCOMPLETE = "\ufffd"  # what a decoder shows for bytes that are no character (yet)
-LONGEST_WAIT = 8  # tokens; bytes that are no character after so many are shown as they are
+LONGEST_WAIT = 8  # tokens; bytes that are no character are then shown as they are, but for the last few
 
 
 class TextStream:
@@ -27,19 +28,36 @@ class TextStream:
         self.ids.append(token)
         if self.tokenizer is None:
             return f"⟨{token}⟩"
-        before = self._decode(self.anchor, self.shown)
-        after = self._decode(self.anchor, len(self.ids))
-        if after.endswith(INCOMPLETE) and len(self.ids) - self.shown < LONGEST_WAIT:
-            return ""
-        self.anchor, self.shown = self.shown, len(self.ids)
-        return after[len(before) :]
+        end = len(self.ids)
+        if self._decode(self.anchor, end).endswith(INCOMPLETE):
+            if end - self.shown < LONGEST_WAIT:
+                return ""
+            end = self._boundary()
+        piece = self._between(end)
+        self.anchor, self.shown = self.shown, end
+        return piece
 
     def flush(self) -> str:
         """What is still held back, at the end of a run."""
         if self.tokenizer is None or self.shown == len(self.ids):
             return ""
-        before = self._decode(self.anchor, self.shown)
-        return self._decode(self.anchor, len(self.ids))[len(before) :]
+        return self._between(len(self.ids))
+
+    def _between(self, end: int) -> str:
+        """What the ids up to `end` add to those shown; a character that the prompt began is shown whole."""
+        before, after = self._decode(self.anchor, self.shown), self._decode(self.anchor, end)
+        if not after.startswith(before):
+            before = before.removesuffix(INCOMPLETE)
+        return after[len(before) :]
+
+    def _boundary(self) -> int:
+        """The last place that cuts no character, not even one still to be completed: that has 3 bytes at most."""
+        end = len(self.ids)
+        text = self._decode(self.anchor, end)
+        for place in range(end - 3, end - 7, -1):
+            if self._decode(self.anchor, place) + self._decode(place, end) == text:
+                return place
+        return end
 
     def _decode(self, start: int, end: int) -> str:
         return decode(self.tokenizer, self.ids[start:end])
@@ -73,6 +91,8 @@ class TokenText:
         text = decode(self.tokenizer, [token])
         if INCOMPLETE not in text:
             return text
+        if byte := re.fullmatch(r"<0x([0-9A-F]{2})>", name):  # how SentencePiece spells a byte
+            return f"⟨{byte[1]}⟩"
         codes = [_byte_of().get(letter) for letter in name]
         if None in codes:
             return str(name)

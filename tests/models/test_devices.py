@@ -55,7 +55,7 @@ def test_auto_dtype_follows_the_hardware(monkeypatch):
 def test_a_named_dtype_is_taken_or_refused():
     assert pick_dtype("float32", CPU) is pick_dtype("fp32", torch.device("cuda")) is torch.float32
     assert pick_dtype("bf16", CPU) is torch.bfloat16
-    with pytest.raises(UserError, match="'int8'.*float32"):
+    with pytest.raises(UserError, match=r"'int8'.*float32"):
         pick_dtype("int8", CPU)
 
 
@@ -81,6 +81,7 @@ def test_the_cpu_is_described_with_its_threads():
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_real_gpu():
     device = pick_device("cuda")
     assert describe(device) == torch.cuda.get_device_name(0)

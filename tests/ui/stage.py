@@ -1,0 +1,68 @@
+"""A stand-in for the model: it says what the test wants, as fast as the test wants, without weights."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+
+from fakes import byte_tokenizer, tiny_model
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from specviz.decoding.draft import Draft
+from specviz.models.target import Target
+from specviz.presets import load_pairings
+from specviz.runs import Loaded
+
+TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}\n"
+PAIRING = "smollm2-135m"
+
+
+def tokenizer_with(*tokens: str) -> PreTrainedTokenizerFast:
+    """One token per byte, a chat template, and these tokens besides."""
+    tokenizer = copy.deepcopy(byte_tokenizer())
+    tokenizer.add_tokens(list(tokens))
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+class Actor(Target):
+    """A tiny random model. With a script it says just that; with a delay every verify pass takes so long."""
+
+    def __init__(self, script: str | None = None, delay: float = 0.0, tokens: tuple[str, ...] = ()) -> None:
+        tokenizer = tokenizer_with(*tokens)
+        super().__init__(tiny_model(vocab_size=len(tokenizer), max_position_embeddings=4096), tokenizer, "tiny actor")
+        self.script = None if script is None else [*tokenizer.encode(script), tokenizer.eos_token_id]
+        self.delay, self.passes = delay, 0
+        self._prompt = 0
+
+    def prefill(self, tokens: list[int], hidden_layers: tuple[int, ...] = ()) -> Tensor | None:
+        self._prompt = len(tokens) + 1
+        return super().prefill(tokens, hidden_layers)
+
+    def verify(self, last: int, draft: Draft) -> tuple[Tensor, Tensor | None]:
+        time.sleep(self.delay)
+        self.passes += 1
+        place = len(self.cache) + 1 - self._prompt
+        logits, hidden = super().verify(last, draft)
+        if self.script is not None:
+            said = self.script[place : place + len(logits)]
+            for row, token in enumerate(said + [self.script[-1]] * (len(logits) - len(said))):
+                logits[row] = -20.0
+                logits[row, token] = 20.0
+        return logits, hidden
+
+
+class Loader:
+    """In place of `runs.load`: always this target. `before` is called first, with the progress callback."""
+
+    def __init__(self, target: Target, before: Callable[..., None] = lambda progress: None) -> None:
+        self.loaded = Loaded(load_pairings()[PAIRING], target, ())
+        self.before = before
+        self.calls = 0
+
+    def __call__(self, pairing_id: str, *, device: str, dtype: str, offline: bool, progress: object) -> Loaded:
+        self.calls += 1
+        self.before(progress)
+        return self.loaded
