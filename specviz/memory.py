@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from specviz.errors import UserError
+from specviz.models.cache import capacity
 
 if sys.platform != "win32":
     import resource
@@ -97,16 +98,15 @@ def count_parameters(config: PretrainedConfig) -> int:
 def kv_bytes(config: PretrainedConfig, rows: int, dtype_bytes: int) -> int:
     """Size of the key and value cache for `rows` tokens.
 
-    Layers with a sliding window keep no more than the window; recurrent layers' states, whose size doesn't depend on
-    the length, are left to the headroom.
+    Its buffers double as they fill, and keep all rows even under a sliding window, so that drafts can be taken back.
+    Recurrent layers' states, whose size doesn't depend on the length, are left to the headroom.
     """
     text = config.get_text_config()
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     kinds = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
-    window = getattr(text, "sliding_window", None) or rows
-    held = {"full_attention": rows, "linear_attention": 0, "sliding_attention": min(rows, window)}
-    return 2 * sum(held.get(kind, rows) for kind in kinds) * int(heads) * int(head_dim) * dtype_bytes
+    layers = sum(kind != "linear_attention" for kind in kinds)
+    return 2 * int(layers) * capacity(rows) * int(heads) * int(head_dim) * dtype_bytes
 
 
 def available_bytes(device: torch.device) -> int:

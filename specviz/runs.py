@@ -19,8 +19,9 @@ from specviz.decoding.engine import Settings, decode
 from specviz.drafters import Drafter, make_drafter
 from specviz.errors import UserError
 from specviz.models.devices import describe, pick_device, pick_dtype
+from specviz.models.fetch import Progress
 from specviz.models.load import load_model
-from specviz.models.sources import Progress, locate
+from specviz.models.sources import locate
 from specviz.models.target import Target
 from specviz.presets import Pairing, pairing
 from specviz.trace import Run, Step

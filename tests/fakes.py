@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 
 import torch
@@ -34,7 +35,16 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, object]]] = {
     "qwen": ("qwen3", _SMALL),
     "gpt2": (
         "gpt2",
-        {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 256, "bos_token_id": None, "eos_token_id": None, "tie_word_embeddings": False},
+        {
+            "vocab_size": VOCAB,
+            "n_embd": 32,
+            "n_layer": 4,
+            "n_head": 4,
+            "n_positions": 256,
+            "bos_token_id": None,
+            "eos_token_id": None,
+            "tie_word_embeddings": False,
+        },
     ),
     "gpt-neox": ("gpt_neox", {k: v for k, v in _SMALL.items() if k not in ("num_key_value_heads", "head_dim")}),
     "sliding": ("mistral", {**_SMALL, "sliding_window": 8}),
@@ -70,7 +80,9 @@ def tiny_model(architecture: str = "llama", seed: int = 0, spread: float = 4.0, 
     return model
 
 
-def tiny_target(architecture: str = "llama", seed: int = 0, tokenizer: PreTrainedTokenizerFast | None = None, **overrides: object) -> Target:
+def tiny_target(
+    architecture: str = "llama", seed: int = 0, tokenizer: PreTrainedTokenizerFast | None = None, **overrides: object
+) -> Target:
     return Target(tiny_model(architecture, seed, **overrides), tokenizer, name=f"tiny {architecture}")
 
 
@@ -80,7 +92,9 @@ def reference_logits(model: PreTrainedModel, tokens: list[int]) -> torch.Tensor:
     return model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].float()
 
 
-def reference_decode(model: PreTrainedModel, prompt: list[int], budget: int, stop: frozenset[int] = frozenset()) -> list[int]:
+def reference_decode(
+    model: PreTrainedModel, prompt: list[int], budget: int, stop: frozenset[int] = frozenset()
+) -> list[int]:
     """Greedy decoding without a cache, the independent reference for everything greedy."""
     tokens = list(prompt)
     for _ in range(budget):
@@ -100,6 +114,13 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
     tokenizer.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"})
     return tokenizer
+
+
+def chat_target(seed: int = 0) -> Target:
+    """A tiny target that reads and writes text, with a chat template of its own."""
+    tokenizer = copy.deepcopy(byte_tokenizer())
+    tokenizer.chat_template = "{% for message in messages %}<s>{{ message['content'] }}</s>{% endfor %}"
+    return tiny_target("llama", seed, tokenizer, vocab_size=len(tokenizer))
 
 
 class FromModel:

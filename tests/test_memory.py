@@ -63,24 +63,28 @@ def test_counting_changes_neither_the_config_nor_torch():
 
 
 def test_cache_size_per_token():
-    assert kv_bytes(SMOLLM2, 1, 2) == 2 * 30 * 3 * 64 * 2 == 23_040
-    assert kv_bytes(TINY, 10, 4) == 2 * 2 * 2 * 8 * 10 * 4  # head_dim of the config, not 16 / 4
+    assert kv_bytes(SMOLLM2, 1024, 2) == 1024 * 23_040
+    assert 2 * 30 * 3 * 64 * 2 == 23_040  # keys and values, layers, KV heads, head_dim, bytes
+    assert kv_bytes(TINY, 512, 4) == 2 * 2 * 2 * 8 * 512 * 4  # head_dim of the config, not 16 / 4
 
 
-def test_sliding_layers_keep_no_more_than_the_window():
-    kinds = ["full_attention", "sliding_attention", "sliding_attention"]
+def test_buffers_are_counted_as_large_as_they_grow():
+    assert kv_bytes(TINY, 1, 4) == kv_bytes(TINY, 256, 4) == kv_bytes(TINY, 512, 4) / 2 == kv_bytes(TINY, 257, 4) / 2
+
+
+def test_sliding_layers_keep_every_row_and_recurrent_ones_none():
+    kinds = ["full_attention", "sliding_attention", "linear_attention"]
     shape = {"num_hidden_layers": 3, "num_key_value_heads": 2, "head_dim": 8}
     config = Qwen3Config(**shape, layer_types=kinds, use_sliding_window=True, sliding_window=4)
     row = 2 * 2 * 8 * 2
-    assert kv_bytes(config, 10, 2) == row * (10 + 4 + 4)
-    assert kv_bytes(config, 3, 2) == row * (3 + 3 + 3)
+    assert kv_bytes(config, 1000, 2) == row * 1024 * 2
 
 
 def test_budget_of_a_pair():
     budget = estimate(SMOLLM2, drafter_config=TINY, dtype_bytes=2, context_tokens=1000, gamma=4, available=7)
     assert budget.weights_target == 269_030_016
     assert budget.weights_drafter == 2 * TINY_PARAMETERS
-    assert budget.kv == 1005 * (23_040 + 2 * 2 * 2 * 8 * 2)
+    assert budget.kv == 1024 * (23_040 + 2 * 2 * 2 * 8 * 2)  # 1005 rows, in buffers of 1024
     assert budget.logits == 5 * (49152 + 100) * 4
     assert budget.headroom == (269_030_016 + 2 * TINY_PARAMETERS) // 5
     assert budget.total == sum(
@@ -91,12 +95,12 @@ def test_budget_of_a_pair():
 
 def test_without_a_drafter_its_part_is_nothing():
     budget = estimate(TINY, dtype_bytes=4, context_tokens=9, gamma=0)
-    assert budget.weights_drafter == 0 and budget.logits == 400 and budget.kv == 10 * 256
+    assert budget.weights_drafter == 0 and budget.logits == 400 and budget.kv == 256 * 256
     assert 0 < budget.available <= psutil.virtual_memory().total
 
 
 def test_the_shipped_figure_covers_the_dearest_drafter():
-    budget = estimate(SMOLLM2, drafter_config=SMOLLM2, dtype_bytes=4, context_tokens=1024, gamma=4, available=0)
+    budget = estimate(SMOLLM2, drafter_config=SMOLLM2, dtype_bytes=4, context_tokens=1000, gamma=4, available=0)
     assert 0.95 < budget.total / 1e6 / load_pairings()["smollm2-135m"].memory_mb <= 1
 
 

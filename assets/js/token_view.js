@@ -94,13 +94,17 @@ function drawToken(group, text, kind, parts) {
   }
   if (/^[\s\p{Z}\p{C}]+$/u.test(text)) {
     // Nothing to see, so signs stand for it. They are generated content: what is copied is the text itself.
+    const body = add(token, "span", "sv-body");
     for (const letter of text) {
-      const space = add(token, "span", "sv-space");
+      const space = add(body, "span", "sv-space");
       space.dataset.sign = GLYPHS[letter] || `⟨U+${letter.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
       space.textContent = letter;
     }
   } else {
-    token.textContent = text;
+    // The space before a word stays plain, so that no line ends in a coloured blank.
+    const [lead] = text.match(/^ */);
+    if (lead) token.append(lead);
+    add(token, "span", "sv-body").textContent = text.slice(lead.length);
   }
   return token;
 }

@@ -35,6 +35,7 @@ class DraftModel:
             raise UserError(f"{self.name} has recurrent layers, which can't be rolled back; choose another.")
         self.agreement = compare_vocabularies(target.tokenizer, tokenizer or target.tokenizer)
         self._masked = [token for token in self.agreement.foreign if token < target.vocab_size]
+        self._known = int(model.get_input_embeddings().num_embeddings)  # ids it can read
         self._read: list[int] = []
 
     def propose(self, ctx: Context, gamma: int, sampler: Sampler, rng: torch.Generator) -> Draft:
@@ -43,6 +44,8 @@ class DraftModel:
             gamma = max(0, limit - len(ctx.tokens) + 1)
             if gamma == 0:
                 return Draft.empty(f"{self.name} holds {limit} tokens; beyond them nothing is drafted.")
+        if (unknown := max(ctx.tokens)) >= self._known:
+            return Draft.empty(f"{self.name} does not know token {unknown}; after it nothing is drafted.")
         if gamma == 0:
             return Draft.empty()
         self._rewind(ctx.tokens)

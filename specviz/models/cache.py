@@ -15,6 +15,11 @@ from specviz.errors import UserError
 FIRST_CAPACITY = 256  # rows; doubled when full
 
 
+def capacity(rows: int) -> int:
+    """Rows that a buffer for so many has: a power of two."""
+    return max(FIRST_CAPACITY, 1 << (rows - 1).bit_length())
+
+
 class GrowingLayer(DynamicLayer):  # type: ignore[misc]
     """Keys and values of one layer in a buffer that doubles, so that a new token is written, not concatenated.
 
@@ -48,8 +53,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
 
     @staticmethod
     def _grown(states: Tensor, rows: int) -> Tensor:
-        capacity = max(FIRST_CAPACITY, 1 << (rows - 1).bit_length())
-        return states.new_empty((*states.shape[:-2], capacity, states.shape[-1]))
+        return states.new_empty((*states.shape[:-2], capacity(rows), states.shape[-1]))
 
     def _show(self, rows: int) -> None:
         self.rows = rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from specviz import memory
@@ -36,16 +37,19 @@ def load_model(
             available=memory.available_bytes(device),
         )
         memory.check(budget)
-        model = AutoModelForCausalLM.from_pretrained(
+        model, info = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
             device_map={"": device},  # straight onto the device, by accelerate
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
+            output_loading_info=True,
         )
+        if missing := sorted(info["missing_keys"]):  # transformers would make them up
+            raise ValueError(f"{len(missing)} tensors are missing, first {missing[0]}")
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise UserError(f"The model in {folder} can't be loaded ({reason[0]}); check that it is complete.") from error
     if packed:

@@ -84,7 +84,7 @@ def _run_view(run: gr.Button, stop: gr.Button) -> Screen:
     verdict = view("result_view.js", screens.empty(), elem_id="verdict")
     tokens = view("token_view.js", "", elem_id="tokens", elem_classes="sv-card")
     chart = gr.Plot(visible=False, show_label=False, elem_id="chart", elem_classes="sv-card", buttons=[])
-    details = view("result_view.js", "", elem_id="details")
+    details = view("result_view.js", "", elem_id="details", elem_classes="sv-card")
     return Screen(tokens, verdict, details, chart, run, stop)
 
 

@@ -54,7 +54,7 @@ class Ask:
 def read(form: Form, pairings: Mapping[str, Pairing]) -> Ask:
     """The form as a run; raises UserError with one sentence about the first thing that is wrong."""
     prompt = _prompt(form.prompt)
-    if form.pairing not in pairings:
+    if not isinstance(form.pairing, str) or form.pairing not in pairings:
         raise UserError("Choose a pairing of the list.")
     pairing = pairings[form.pairing]
     preset = drafter_preset(pairing, form.drafter)

@@ -30,7 +30,7 @@ REPEATS = 3
 YIELD_SECONDS = 0.07  # at most 14 updates a second, however fast the tokens come
 LOOK_UP_SECONDS = 0.2  # how often loading looks whether to stop
 UNEXPECTED = "Something went wrong on the server, which has the details in its log. Your settings are as you left them."
-NOT_STARTED = "The run did not start. Check the settings, then press Run again."
+NOT_STARTED = "The run did not start: too many are waiting, or a setting is out of range. Press Run again in a moment."
 
 
 class Stopped(Exception):
@@ -66,8 +66,9 @@ class Explorer:
     def leave(self, request: gr.Request) -> None:
         self.visits.leave(_session(request))
 
-    def failed(self) -> Screen:
+    def failed(self, request: gr.Request) -> Screen:
         """Gradio itself refused the run, and says why in a message of its own."""
+        self.visits.leave(_session(request))
         return screens.ready(screens.message(NOT_STARTED))
 
     def explore(self, asked: form.Form, stop: threading.Event) -> Iterator[Screen]:

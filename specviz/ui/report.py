@@ -47,12 +47,12 @@ def verdict(record: Record) -> Pieces:
     count = len(record.trace.tokens)
     if not record.is_complete:
         bare = f"Stopped after {plural(count, 'token')}"
-        return [(bare, ""), (f", {per_pass:.1f} per verify pass", "muted")] if per_pass else [(bare, "")]
+        return [(f"{bare}, ", ""), (f"{per_pass:.1f} per verify pass", "muted")] if per_pass else [(bare, "")]
     if per_pass is None:
         return [("Nothing was decoded", "")]
     opening = f"{per_pass:.1f} {'token' if f'{per_pass:.1f}' == '1.0' else 'tokens'} per verify pass"
     if not record.drafts:
-        return [(f"{opening}: plain decoding", ""), (", with which every drafter is compared", "muted")]
+        return [(f"{opening}: plain decoding, ", ""), ("with which every drafter is compared", "muted")]
     return _speed(opening, per_pass, record)
 
 
@@ -60,17 +60,17 @@ def _speed(opening: str, per_pass: float, record: Record) -> Pieces:
     comparison = record.comparison
     if comparison is None or comparison.speedup is None or comparison.spread is None:
         why = "stopped before the speed-up was measured" if record.stopped else "speed-up not measured"
-        return [(opening, ""), (f"; {why}", "muted")]
+        return [(f"{opening}; ", ""), (why, "muted")]
     speed, (low, high) = times(comparison.speedup), comparison.spread
     digits = len(speed.partition(".")[2])
-    over = f" ({low:.{digits}f} to {high:.{digits}f} over {plural(comparison.repeats, 'repeat')})"
+    over = f"({low:.{digits}f} to {high:.{digits}f} over {plural(comparison.repeats, 'repeat')})"
     if low > 1:
-        return [(f"{opening}, ", ""), (f"{speed}× faster", "faster"), (" than plain decoding", ""), (over, "muted")]
+        return [(f"{opening}, ", ""), (f"{speed}× faster", "faster"), (" than plain decoding ", ""), (over, "muted")]
     if high < 1:
         joint = ", yet " if per_pass >= 1.05 else ", "
-        return [(opening + joint, ""), (f"{speed}×: slower", "slower"), (" than plain decoding", ""), (over, "muted")]
+        return [(opening + joint, ""), (f"{speed}×: slower", "slower"), (" than plain decoding ", ""), (over, "muted")]
     same = f"{speed}×: no clear difference"
-    return [(f"{opening}, ", ""), (same, "even"), (" from plain decoding", ""), (over, "muted")]
+    return [(f"{opening}, ", ""), (same, "even"), (" from plain decoding ", ""), (over, "muted")]
 
 
 def times(ratio: float) -> str:
@@ -94,7 +94,7 @@ def tiles(record: Record | None) -> list[dict[str, str]]:
         length = _figure(numbers.acceptance_length)
     shown = [
         (per_pass, "tokens per verify pass", DEFINITIONS["tokens_per_pass"]),
-        (rate, "acceptance rate, of drafted tokens", DEFINITIONS["acceptance_rate"]),
+        (rate, "acceptance rate", DEFINITIONS["acceptance_rate"]),
         (length, "acceptance length", DEFINITIONS["acceptance_length"]),
         (speed, name, SPEED),
     ]

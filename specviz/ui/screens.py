@@ -66,7 +66,7 @@ def progress(record: Record) -> str:
     """How far the run has come."""
     count = len(record.trace.tokens)
     per_pass = acceptance(record.trace).tokens_per_pass or 0
-    headline = [(f"{per_pass:.1f} tokens per verify pass", ""), (" so far", "muted")]
+    headline = [(f"{per_pass:.1f} tokens per verify pass ", ""), ("so far", "muted")]
     status = f"decoding: {count} of at most {plural(record.run.max_new_tokens, 'token')}"
     return _card(headline=headline, status=status, busy=True, tiles=report.tiles(record))
 

@@ -295,6 +295,23 @@ def test_a_token_raised_by_a_bias_leads_the_drafters_list_too(target):
     assert step.decisions[0].p[0].token == step.decisions[0].q[0].token == 30
 
 
+def test_the_drafters_list_is_penalised_for_the_draft_tokens_before_it(target):
+    class Twice:
+        kind, hidden_layers = "scripted", ()
+
+        def propose(self, ctx, gamma, sampler, rng):
+            logits = torch.zeros(2, 31)
+            logits[:, 8], logits[:, 6] = 3.0, 2.9
+            return Draft.chain([8, 6], one_hot([8, 6], 31), logits)
+
+    sampler = Sampler(repetition_penalty=10.0, logit_bias={8: 20.0})  # makes 8 the first token
+    step = next(decode(target, Twice(), PROMPT, Settings(gamma=2, sampler=sampler)))
+    assert step.path[0] == 0
+    first, second = step.decisions[:2]
+    assert [candidate.token for candidate in first.q[:2]] == [8, 6]
+    assert [candidate.token for candidate in second.q[:2]] == [6, 8]  # 8 has been said: (3 + 20) / 10 < 2.9
+
+
 # --- cut steps ------------------------------------------------------------------------------------------------
 
 

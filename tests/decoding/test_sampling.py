@@ -312,6 +312,11 @@ def test_extreme_draws_never_take_an_impossible_token(monkeypatch, u):
             assert p[draw(p * scale, rng())] > 0
 
 
+def test_a_rare_token_at_the_end_of_a_row_can_be_drawn(monkeypatch):
+    monkeypatch.setattr(sampling, "uniform", lambda generator: 1 - 1e-10)
+    assert draw(torch.tensor([0.5, 0.5, 1e-9]), rng()) == 2  # float32 sums would end at token 1
+
+
 def test_a_one_hot_row_is_always_drawn():
     assert {draw(one_hot([3], 8)[0], rng(seed)) for seed in range(50)} == {3}
 

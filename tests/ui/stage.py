@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import threading
 import time
 from collections.abc import Callable
 
@@ -14,6 +16,10 @@ from specviz.decoding.draft import Draft
 from specviz.models.target import Target
 from specviz.presets import load_pairings
 from specviz.runs import Loaded
+from specviz.ui.form import Form
+from specviz.ui.handlers import Explorer
+from specviz.ui.loading import Models
+from specviz.ui.screens import SKIP, Screen
 
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}\n"
 PAIRING = "smollm2-135m"
@@ -33,9 +39,14 @@ class Actor(Target):
     def __init__(self, script: str | None = None, delay: float = 0.0, tokens: tuple[str, ...] = ()) -> None:
         tokenizer = tokenizer_with(*tokens)
         super().__init__(tiny_model(vocab_size=len(tokenizer), max_position_embeddings=4096), tokenizer, "tiny actor")
-        self.script = None if script is None else [*tokenizer.encode(script), tokenizer.eos_token_id]
-        self.delay, self.passes = delay, 0
         self._prompt = 0
+        self.play(script, delay)
+
+    def play(self, script: str | None, delay: float = 0.0) -> None:
+        """Say this from now on, then stop; None is whatever comes to mind."""
+        assert self.tokenizer is not None
+        self.script = None if script is None else [*self.tokenizer.encode(script), self.tokenizer.eos_token_id]
+        self.delay, self.passes = delay, 0
 
     def prefill(self, tokens: list[int], hidden_layers: tuple[int, ...] = ()) -> Tensor | None:
         self._prompt = len(tokens) + 1
@@ -66,3 +77,51 @@ class Loader:
         self.calls += 1
         self.before(progress)
         return self.loaded
+
+
+FORM = Form(
+    pairing="smollm2-135m",
+    drafter="N-gram lookup",
+    ngram_min=1,
+    ngram_max=3,
+    pick="recent",
+    exit_layer=2,
+    gamma=4,
+    temperature=0,
+    max_new_tokens=24,
+    seed=0,
+    prompt="to be or not to be",
+    measure=True,
+)
+SCRIPT = "to be or not to be, that is the question: to be or not"
+
+
+def explorer(actor: Actor | None = None, before=lambda progress: None) -> tuple[Explorer, Loader]:
+    loader = Loader(actor or Actor(SCRIPT), before)
+    return Explorer(load_pairings(), Models(loader, device="auto", dtype="auto", offline=False)), loader
+
+
+def run(stage: Explorer, form: Form = FORM, stop: threading.Event | None = None) -> list[Screen]:
+    return list(stage.explore(form, stop or threading.Event()))
+
+
+def last(screens: list[Screen], name: str) -> object:
+    """The last value that an output was given."""
+    return next(value for screen in reversed(screens) if (value := getattr(screen, name)) is not SKIP)
+
+
+def headline(screens: list[Screen]) -> str:
+    return "".join(text for text, _ in json.loads(str(last(screens, "verdict")))["headline"])
+
+
+def words(screens: list[Screen]) -> str:
+    """Everything that the verdict said on the way."""
+    return "\n".join(str(screen.verdict) for screen in screens if screen.verdict is not SKIP)
+
+
+def is_ready(screen: Screen) -> bool:
+    return screen.run.interactive and not screen.stop.interactive
+
+
+def is_free(loader: Loader) -> bool:
+    return not loader.loaded.lock.locked()

@@ -1,0 +1,47 @@
+"""Packed linear layers: the same numbers as the layers they replace."""
+
+import pytest
+import torch
+from fakes import tiny_model
+from torch import nn
+
+from specviz.models.pack import PackedLinear, can_pack, pack
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 0.02)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_equals_the_layer_it_replaces(dtype, tolerance, bias):
+    torch.manual_seed(0)
+    linear = nn.Linear(96, 160, bias=bias, dtype=dtype)
+    if not can_pack(linear):
+        pytest.fail("this machine has no packed kernels, so the test shows nothing")
+    packed = PackedLinear(linear)
+    for rows in (1, 2, 5, 8, 33):
+        states = torch.randn(1, rows, 96, dtype=dtype)
+        with torch.inference_mode():
+            torch.testing.assert_close(packed(states), linear(states), atol=tolerance, rtol=tolerance)
+
+
+@torch.inference_mode()
+def test_a_packed_model_gives_the_same_logits_and_holds_no_second_copy():
+    model, twin = tiny_model("llama"), tiny_model("llama")
+    linears = sum(type(module) is nn.Linear for module in model.modules())
+    assert pack(twin) == linears == 4 * 7 + 1
+    assert not any(type(module) is nn.Linear for module in twin.modules())
+    ids = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])
+    torch.testing.assert_close(twin(ids).logits, model(ids).logits, atol=1e-4, rtol=1e-4)
+
+
+@torch.inference_mode()
+def test_tied_embeddings_stay_usable():
+    model, twin = (tiny_model("llama", tie_word_embeddings=True) for _ in range(2))
+    pack(twin)
+    ids = torch.tensor([[3, 1, 4]])
+    torch.testing.assert_close(twin(ids).logits, model(ids).logits, atol=1e-4, rtol=1e-4)
+    assert torch.equal(twin.get_input_embeddings().weight, model.get_input_embeddings().weight)
+
+
+def test_formats_without_kernels_are_left_alone():
+    model = tiny_model("llama").to(torch.float64)
+    assert not can_pack(model) and pack(model) == 0
+    assert any(type(module) is nn.Linear for module in model.modules())

@@ -1,0 +1,214 @@
+"""The command line: its JSON contract, its exit statuses and its one-line errors, on a tiny target."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from fakes import chat_target, tiny_model
+from safetensors.torch import load_file, save_file
+
+from specviz import runs, trace
+from specviz.cli import main
+from specviz.presets import pairing
+
+KEYS = {
+    "": "schema text tokens finish_reason lossless rule warnings acceptance timing cost_ratio verify_cost memory "
+    "baseline run",
+    "acceptance": "steps undrafted_steps drafted accepted acceptance_length acceptance_length_drafted tokens_per_pass "
+    "acceptance_rate tested_rate histogram survival conditional",
+    "timing": "prefill_s decode_s tokens_per_s draft_s verify_s decide_s",
+    "memory": "estimated peak",
+    "baseline": "tokens_per_s speedup spread repeats identical first_divergence",
+}
+
+
+@pytest.fixture
+def target(monkeypatch):
+    target = chat_target()
+    loaded = runs.Loaded(pairing("smollm2-135m"), target, ("a note of the loader",))
+    monkeypatch.setattr(runs, "load", lambda *_, **__: loaded)
+    return target
+
+
+def run(capsys, *arguments: str) -> dict:
+    assert main(["run", "--json", "--prompt", "abcabcab", "--max-new-tokens", "12", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1, "one object on stdout and nothing else"
+    return json.loads(out)
+
+
+@pytest.mark.parametrize("drafter", ["plain", "ngram", "early-exit", "draft-model"])
+def test_keys_and_consistency(target, capsys, drafter):
+    options = ("--exit-layer", "2") if drafter == "early-exit" else ()
+    result = run(capsys, "--drafter", drafter, "--baseline", "--repeats", "1", *options)
+    for key, names in KEYS.items():
+        assert list(result[key] if key else result) == names.split(), key
+    assert result["run"]["drafter"] == drafter
+    assert result["baseline"]["identical"] is True and result["baseline"]["first_divergence"] is None
+    assert result["baseline"]["repeats"] == 1 and result["baseline"]["speedup"] > 0
+    assert len(result["tokens"]) == 12 and result["finish_reason"] == "length"
+    assert result["acceptance"]["accepted"] + result["acceptance"]["steps"] == 12
+    assert result["warnings"] == ["a note of the loader"]
+    assert result["memory"]["estimated"] > 0 and result["memory"]["peak"] > 0
+    assert result["cost_ratio"] is None, "needs phases"
+    if drafter == "draft-model":
+        assert result["acceptance"]["tested_rate"] == 1
+
+
+def test_phases_bring_cost_ratio_and_verify_cost(target, capsys):
+    result = run(capsys, "--drafter", "draft-model", "--gamma", "2", "--baseline", "--repeats", "1", "--phases")
+    assert result["cost_ratio"] > 0 and result["verify_cost"] > 0
+    assert result["run"]["synchronised"] is True
+    timing = result["timing"]
+    assert timing["decode_s"] >= timing["draft_s"] + timing["verify_s"] + timing["decide_s"] > 0
+
+
+def test_identical_is_null_when_sampling(target, capsys):
+    result = run(capsys, "--temperature", "1", "--baseline", "--repeats", "1")
+    assert result["baseline"]["identical"] is None
+    assert result["run"]["sampler"]["temperature"] == 1
+
+
+def test_settings_reach_the_run(target, capsys):
+    result = run(
+        capsys,
+        *["--drafter", "ngram", "--ngram-min", "2", "--ngram-max", "4", "--ngram-pick", "frequent", "--gamma", "3"],
+        *["--temperature", "0.7", "--top-k", "5", "--top-p", "0.9", "--min-p", "0.01", "--repetition-penalty", "1.1"],
+        *["--logit-bias", "7:-3.5", "--seed", "9", "--stop", "x", "--stop", "yz", "--raw-prompt"],
+    )
+    header = result["run"]
+    assert header["drafter_settings"] == {"ngram_min": 2, "ngram_max": 4, "pick": "frequent"}
+    assert header["sampler"] == {
+        "temperature": 0.7,
+        "top_k": 5,
+        "top_p": 0.9,
+        "min_p": 0.01,
+        "repetition_penalty": 1.1,
+        "logit_bias": {"7": -3.5},
+    }
+    assert (header["gamma"], header["seed"], header["stop_strings"]) == (3, 9, ["x", "yz"])
+    assert header["prompt"] == target.tokenizer.encode("abcabcab") and header["chat_template"] is False
+
+
+def test_chat_prompt_is_the_template_and_nothing_more(target, capsys):
+    expected = target.tokenizer.encode("<s>abcabcab</s>", add_special_tokens=False)
+    assert run(capsys)["run"]["prompt"] == expected
+
+
+def test_a_trace_is_written_and_replayed(target, capsys, tmp_path):
+    file = tmp_path / "run.jsonl"
+    result = run(capsys, "--trace", str(file))
+    recorded = trace.read(file)
+    assert list(recorded.tokens) == result["tokens"] and recorded.text == result["text"]
+    assert recorded.steps[0].decisions, "probabilities are recorded unless --no-trace"
+    assert main(["replay", str(file), "--colour", "never"]) == 0
+    printed = capsys.readouterr().out
+    assert "step  1" in printed and "\x1b" not in printed
+    assert main(["replay", str(file), "--colour", "always"]) == 0
+    assert "\x1b[" in capsys.readouterr().out
+
+
+def test_no_trace_keeps_outcomes_and_metrics(target, capsys, tmp_path):
+    full, bare = run(capsys), run(capsys, "--no-trace", "--trace", str(tmp_path / "bare.jsonl"))
+    assert bare["acceptance"] == full["acceptance"] and bare["tokens"] == full["tokens"]
+    assert all(step.decisions == () for step in trace.read(tmp_path / "bare.jsonl").steps)
+
+
+def test_a_draft_model_from_a_folder(target, capsys, tmp_path):
+    folder = tmp_path / "small"
+    tiny_model("llama", 5, vocab_size=target.vocab_size, num_hidden_layers=1).save_pretrained(folder)
+    target.tokenizer.save_pretrained(folder)
+    result = run(capsys, "--drafter", "draft-model", "--drafter-path", str(folder), "--baseline", "--repeats", "1")
+    assert result["baseline"]["identical"] is True
+    assert result["acceptance"]["drafted"] > 0
+    assert result["memory"]["estimated"] > run(capsys, "--drafter", "plain")["memory"]["estimated"]
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["run", "--prompt", ""], "The prompt is empty"),
+        (["run", "--prompt", "x", "--drafter", "magic"], "choose one of plain"),
+        (["run", "--prompt", "x", "--gamma", "-1"], "Gamma is -1"),
+        (["run", "--prompt", "x", "--max-new-tokens", "-1"], "The budget is -1"),
+        (["run", "--prompt", "x", "--temperature", "nan"], "Temperature is nan"),
+        (["run", "--prompt", "x", "--stop", ""], "stop string is empty"),
+        (["run", "--prompt", "x", "--logit-bias", "7"], "not ID:BIAS"),
+        (["run", "--prompt", "x", "--logit-bias", "99999:1"], "the vocabulary has"),
+        (["run", "--prompt", "x", "--repeats", "0"], "--repeats is 0"),
+        (["run", "--prompt", "x", "--ngram-min", "3", "--ngram-max", "2"], "N-grams of 3 to 2"),
+        (["run", "--prompt", "x", "--drafter", "early-exit", "--exit-layer", "4"], "give 1 to 3"),
+        (["run", "--prompt-file", "/nowhere/prompt.txt"], "can't be read"),
+        (["run", "--prompt", "x", "--drafter", "draft-model", "--drafter-path", "/nowhere"], "holds no model"),
+        (["run", "--prompt", "x", "--trace", "/nowhere/t.jsonl"], "can't be written"),
+        (["replay", "/nowhere/t.jsonl"], "can't be read"),
+        (["bench", "--drafter", "draft-model"], "no counterpart"),
+    ],
+)
+def test_user_errors_exit_2_with_one_line(target, capsys, arguments, words):
+    assert main(arguments) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line]
+    assert len([line for line in lines if words in line]) == 1, lines
+    assert not any("Traceback" in line for line in lines)
+
+
+@pytest.mark.parametrize("model", ["pickle", "broken", "incomplete"])
+def test_a_folder_without_sound_safetensors_is_refused(target, capsys, tmp_path, model):
+    tiny_model("llama", vocab_size=target.vocab_size).save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    if model == "pickle":
+        weights.rename(tmp_path / "pytorch_model.bin")
+    elif model == "broken":
+        weights.write_bytes(b"\xff" * 64)
+    else:
+        tensors = load_file(weights)
+        del tensors["model.norm.weight"]
+        save_file(tensors, weights, {"format": "pt"})
+    assert main(["run", "--prompt", "x", "--drafter", "draft-model", "--drafter-path", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    words = {"pickle": "no .safetensors file", "broken": "can't be loaded", "incomplete": "missing, first model.norm"}
+    assert words[model] in error
+
+
+def test_unknown_pairings_devices_and_formats(capsys):
+    assert main(["run", "--prompt", "x", "--pairing", "nobody"]) == 2
+    assert "smollm2-135m" in capsys.readouterr().err
+    assert main(["run", "--prompt", "x", "--device", "abacus"]) == 2
+    assert main(["run", "--prompt", "x", "--dtype", "int3"]) == 2
+    assert capsys.readouterr().err.count("specviz: ") == 2
+
+
+def test_an_internal_error_exits_1(target, monkeypatch, capsys):
+    monkeypatch.setattr(runs, "prepare", lambda *_, **__: 1 / 0)
+    assert main(["run", "--prompt", "x"]) == 1
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_ctrl_c_reports_the_run_so_far(target, monkeypatch, capsys):
+    verify, calls = target.verify, []
+
+    def interrupted(*arguments):
+        calls.append(None)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return verify(*arguments)
+
+    monkeypatch.setattr(target, "verify", interrupted)
+    result = run(capsys, "--drafter", "plain", "--baseline")
+    assert result["finish_reason"] == "cancelled" and len(result["tokens"]) == 3 and result["baseline"] is None
+
+
+def test_bench_prints_both_loops(target, monkeypatch, capsys):
+    monkeypatch.setattr("specviz.commands.load_model", lambda *_, **__: (target.model, target.tokenizer))
+    assert main(["bench", "--drafter", "ngram", "--max-new-tokens", "8", "--repeats", "2", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["identical"] is True and result["repeats"] == 2 and result["ratio"] > 0
+    assert set(result["ms_per_token"]) == {"specviz, trace on", "specviz, trace off", "transformers"}
+
+
+def test_module_runs_as_a_program():
+    done = subprocess.run(
+        [sys.executable, "-m", "specviz", "run", "--prompt", "x", "--pairing", "nobody"], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1

@@ -1,0 +1,57 @@
+"""The limits hold on the server too, whatever a browser or another client sends."""
+
+from __future__ import annotations
+
+import pytest
+from stage import FORM, explorer, headline, is_ready, run
+
+from specviz.presets import load_pairings
+from specviz.ui import form
+from specviz.ui.screens import SKIP
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"prompt": ""}, "The prompt is empty; type something, or choose an example."),
+        ({"prompt": " \n\t"}, "The prompt is empty; type something, or choose an example."),
+        ({"prompt": None}, "The prompt is empty; type something, or choose an example."),
+        ({"prompt": "x" * 8001}, "The prompt has 8,001 characters; this page takes 8,000, so shorten it."),
+        ({"prompt": "a\ud800"}, "Character 2 of the prompt is only half a character; delete it."),
+        ({"pairing": "gpt-9"}, "Choose a pairing of the list."),
+        ({"pairing": ["smollm2-135m"]}, "Choose a pairing of the list."),
+        ({"drafter": "EAGLE"}, "Choose a drafter that is offered for SmolLM2 135M Instruct."),
+        ({"gamma": 9}, "The draft length is 9; give a whole number from 0 to 8."),
+        ({"gamma": -1}, "The draft length is -1; give a whole number from 0 to 8."),
+        ({"gamma": 2.5}, "The draft length is 2.5; give a whole number from 0 to 8."),
+        ({"gamma": True}, "The draft length is True; give a whole number from 0 to 8."),
+        ({"temperature": 2.1}, "The temperature is 2.1; give a number from 0 to 2."),
+        ({"temperature": float("nan")}, "The temperature is nan; give a number from 0 to 2."),
+        ({"temperature": "hot"}, "The temperature is hot; give a number from 0 to 2."),
+        ({"max_new_tokens": 0}, "The number of new tokens is 0; give a whole number from 1 to 256."),
+        ({"max_new_tokens": 257}, "The number of new tokens is 257; give a whole number from 1 to 256."),
+        ({"seed": None}, "The seed is missing; give a whole number from 0 to 2,147,483,647."),
+        ({"seed": -1}, "The seed is -1; give a whole number from 0 to 2,147,483,647."),
+        ({"ngram_min": 0}, "The shortest match is 0; give a whole number from 1 to 16."),
+        ({"ngram_max": 17}, "The longest match is 17; give a whole number from 1 to 16."),
+        ({"ngram_min": 4}, "The shortest match (4) is longer than the longest (3); swap them."),
+        ({"pick": "best"}, "Choose which match to follow: recent or frequent."),
+    ],
+)
+def test_every_limit_is_checked_here_with_one_sentence_and_no_model(change, sentence):
+    stage, loader = explorer()
+    screens = run(stage, FORM._replace(**change))
+    assert [headline(screens), len(screens), loader.calls] == [sentence, 1, 0]
+    assert is_ready(screens[0]) and screens[0].tokens is SKIP  # what was shown stays
+
+
+@pytest.mark.parametrize(
+    "change", [{"gamma": 8}, {"gamma": 0}, {"temperature": 2}, {"max_new_tokens": 256}, {"seed": 2**31 - 1}]
+)
+def test_the_limits_themselves_are_allowed(change):
+    form.read(FORM._replace(**change), load_pairings())
+
+
+def test_settings_of_other_drafters_are_neither_checked_nor_passed_on():
+    ask = form.read(FORM._replace(drafter="Early exit", ngram_min=99, exit_layer=3), load_pairings())
+    assert ask.drafter_settings == {"exit_layer": 3}

@@ -1,0 +1,267 @@
+"""The page in a browser: what is on it, what Run, Stop and leaving do, and that text never becomes more than text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import browser as chromium
+import pytest
+from browser import headline, run, settle, tokens, visit, wait_for_steps, wait_for_text, wait_until_ready
+from playwright.sync_api import Browser, Page, sync_playwright
+from real_model import all_threads, default_target  # noqa: F401 -- fixtures
+from stage import SCRIPT, Actor, Loader
+
+from specviz import runs
+from specviz.decoding.engine import Settings
+from specviz.runs import Loaded
+from specviz.trace import Step
+from specviz.ui import build_demo
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = ("<b>", "</script>", "${1+1}", "{{value}}", "<img src=x onerror=alert(1)>", "\u202eabc", "\\u003c", "\u200b")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = chromium.launch(playwright)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def served_actor() -> Iterator[tuple[str, Actor, Loader]]:
+    actor = Actor(SCRIPT, tokens=HOSTILE)
+    loader = Loader(actor)
+    with chromium.served(build_demo(loader=loader)) as address:
+        yield address, actor, loader
+
+
+@pytest.fixture
+def stage(served_actor: tuple[str, Actor, Loader]) -> Iterator[tuple[str, Actor, Loader]]:
+    """The page's address, and a fresh actor behind it."""
+    address, actor, loader = served_actor
+    actor.play(SCRIPT, delay=0.0)
+    yield address, actor, loader
+    wait_until(lambda: not loader.loaded.lock.locked())
+
+
+def wait_until(done: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
+
+
+def steps_of(loaded: Loaded, prompt: str, budget: int, gamma: int = 5) -> list[Step]:
+    """The run that the page makes with its n-gram drafter, made directly."""
+    settings = Settings(gamma=gamma, max_new_tokens=budget)
+    drafter = {"ngram_min": 1, "ngram_max": 3, "pick": "recent"}
+    return list(runs.prepare(loaded, "ngram", drafter, prompt, settings).steps())
+
+
+def expected_tokens(steps: list[Step]) -> list[tuple[str, str]]:
+    """What a chain's steps should show: the accepted, the rejected, what replaced it; no token without a text."""
+    shown: list[tuple[str, str]] = []
+    for step in steps:
+        kinds = ["accepted"] * len(step.path) + ([step.last.kind] if step.last else [])
+        own = list(zip(step.text, kinds, strict=True))
+        refused = [(node.text, "rejected") for node in step.nodes if node.outcome == "rejected"]
+        cut = [(node.text, "cut") for node in step.nodes if node.outcome == "cut"]
+        shown += own[: len(step.path)] + refused + own[len(step.path) :] + cut
+    return [(text, kind) for text, kind in shown if text]
+
+
+def test_the_first_page_explains_itself_and_asks_nothing_of_anyone_else(browser, stage):
+    address, _, loader = stage
+    calls = loader.calls
+    with visit(browser, address) as page:
+        for kind in ("accepted", "rejected", "correction", "bonus", "cut"):
+            assert page.locator(f".sv-empty .sv-{kind}").inner_text() == kind
+        assert page.locator("#run").is_enabled() and page.locator("#stop").is_disabled()
+        assert "Copies what followed the same words" in page.inner_text(".sv-drafter-note")
+    assert loader.calls == calls  # no model is loaded before it is asked for
+
+
+def test_a_run_shows_exactly_the_tokens_of_its_trace(browser, stage):
+    address, _, loader = stage
+    with visit(browser, address) as page:
+        settle(page, prompt="to be", budget=40)
+        run(page)
+        steps = steps_of(loader.loaded, "to be", 40)
+        assert tokens(page) == expected_tokens(steps)
+        assert {"accepted", "rejected", "correction", "bonus"} <= {kind for _, kind in tokens(page)}
+        titles = page.locator(".sv-step").evaluate_all("steps => steps.map(s => s.getAttribute('aria-label'))")
+        assert len(titles) == len(steps)
+        assert titles[0] == "step 1: nothing drafted, bonus"
+        accepted = sum(len(step.path) for step in steps)
+        assert page.locator(".sv-legend li", has_text="accepted").locator("b").inner_text() == str(accepted)
+        assert "over 3 repeats" in headline(page)
+        assert page.locator("#chart .js-plotly-plot").is_visible()
+        assert "gamma 5 · temperature 0 · seed 0" in page.inner_text("#details")
+        assert "over 3 repeats" in page.inner_text("#verdict [role=status]", timeout=1000)
+
+
+def test_stop_in_mid_run_keeps_the_text_and_run_works_again(browser, stage):
+    address, actor, _ = stage
+    actor.delay = 0.1
+    with visit(browser, address) as page:
+        for _ in range(2):
+            page.click("#run")
+            wait_for_text(page, "so far")
+            wait_for_steps(page, 3)
+            page.click("#stop")
+            wait_until_ready(page)
+            count = len([kind for _, kind in tokens(page) if kind not in ("rejected", "cut")])
+            assert headline(page).startswith(f"Stopped after {count} token")
+            assert 3 <= count < 40
+        actor.delay = 0.0
+        run(page)
+        assert "over 3 repeats" in headline(page)
+
+
+@pytest.mark.parametrize("moment", ["decoding", "measuring"])
+def test_closing_the_tab_frees_the_model_within_a_step(browser, stage, moment):
+    address, actor, loader = stage
+    actor.delay = 0.2
+    with visit(browser, address) as page:
+        settle(page, budget=2 if moment == "measuring" else 256)
+        page.click("#run")
+        wait_for_text(page, moment)
+        wait_until(loader.loaded.lock.locked)
+    passes = actor.passes
+    wait_until(lambda: not loader.loaded.lock.locked())
+    assert actor.passes <= passes + 2  # the one under way, and one while the news travels
+    time.sleep(2 * actor.delay)
+    assert not loader.loaded.lock.locked()
+
+
+def test_two_visitors_take_turns_and_see_their_own_tokens_only(browser, stage):
+    address, actor, loader = stage
+    actor.play(None, delay=0.03)
+    with visit(browser, address) as ann, visit(browser, address) as ben:
+        for page, prompt in ((ann, "ann says"), (ben, "ben says")):
+            settle(page, prompt=prompt, budget=30, measure=False)
+        ann.click("#run")
+        wait_for_steps(ann, 2)
+        ben.click("#run")
+        wait_for_text(ben, "Waiting: another run is using the model")
+        wait_until_ready(ann)
+        ben.wait_for_function("document.querySelector('.sv-lines')")
+        wait_until_ready(ben)
+        actor.delay = 0.0
+        assert tokens(ann) == expected_tokens(steps_of(loader.loaded, "ann says", 30))
+        assert tokens(ben) == expected_tokens(steps_of(loader.loaded, "ben says", 30))
+        assert tokens(ann) != tokens(ben)
+
+
+def test_hostile_tokens_are_shown_as_the_text_that_they_are(browser, stage):
+    address, actor, _ = stage
+    script = "".join(HOSTILE) + "🙂 \n\t\u05e9\u05dc\u05d5\u05dd"
+    actor.play(script)
+    with visit(browser, address) as page:
+        settle(page, budget=60, measure=False)
+        run(page)
+        shown = [text for text, kind in tokens(page) if kind not in ("rejected", "cut")]
+        assert "".join(shown) == script + "</s>"
+        for token in (*HOSTILE, "🙂", " ", "\n", "\t"):
+            assert token in shown
+        assert page.locator("#tokens :is(b, img, script):not(.sv-legend b)").count() == 0
+        assert "4 tokens make this one character" in page.locator(".sv-token", has_text="🙂").get_attribute("title")
+        signs = page.locator(".sv-step .sv-space").evaluate_all("spaces => spaces.map(s => s.dataset.sign)")
+        assert {"␣", "⏎", "⇥", "⟨U+200B⟩"} <= set(signs)
+        # What is copied is the output, and nothing that was struck out.
+        page.evaluate("getSelection().selectAllChildren(document.querySelector('.sv-flow'))")
+        assert page.evaluate("getSelection().toString()").strip() == (script + "</s>").strip()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_has_contrast_in_both_themes(browser, stage, theme):
+    address, _, _ = stage
+    with visit(browser, address, f"?__theme={theme}") as page:
+        settle(page, budget=40)
+        run(page)
+        token = page.locator(".sv-step .sv-accepted .sv-body").first.evaluate("e => getComputedStyle(e).backgroundColor")
+        assert token == {"light": "rgb(179, 217, 242)", "dark": "rgb(11, 79, 120)"}[theme]
+        words = ".sv-step .sv-body", ".sv-legend li", ".sv-headline span", ".sv-status", "dt", "dd", "summary"
+        for text in words:
+            for element in page.locator(text).all()[:12]:
+                if element.is_visible():
+                    assert contrast(element.evaluate(COLOURS)) >= 4.5, text
+
+
+COLOURS = """element => {
+  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+  let behind = element;
+  while (behind.parentElement && rgb(getComputedStyle(behind).backgroundColor)[3] === 0) behind = behind.parentElement;
+  return [rgb(getComputedStyle(element).color), rgb(getComputedStyle(behind).backgroundColor)];
+}"""
+
+
+def contrast(colours: list[list[float]]) -> float:
+    """The ratio that the accessibility guidelines (WCAG 2.2) define, 1 to 21."""
+
+    def luminance(rgb: list[float]) -> float:
+        shares = [value / 255 for value in rgb[:3]]
+        linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted(map(luminance, colours))
+    return (high + 0.05) / (low + 0.05)
+
+
+def is_as_wide_as_the_screen(page: Page) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+def test_a_phone_shows_prompt_run_and_settings_in_this_order_without_sideways_scrolling(browser, stage):
+    address, actor, _ = stage
+    actor.play("a" * 200)
+    with visit(browser, address, width=375, height=812) as page:
+        assert is_as_wide_as_the_screen(page)
+        settle(page, budget=120, measure=False)
+        run(page)
+        assert is_as_wide_as_the_screen(page)
+        parts = "#prompt", "#run", "#verdict", "#tokens", "#pairing"
+        tops = [page.locator(part).bounding_box()["y"] for part in parts]
+        assert tops == sorted(tops)
+
+
+def test_an_empty_prompt_gets_a_sentence_and_nothing_typed_is_lost(browser, stage):
+    address, _, _ = stage
+    with visit(browser, address) as page:
+        settle(page, prompt="   ", seed=7)
+        run(page)
+        assert headline(page) == "The prompt is empty; type something, or choose an example."
+        assert page.locator("#seed input").input_value() == "7"
+        page.click("text=Story")
+        assert "clockmaker" in page.locator("#prompt textarea").input_value()
+        settle(page, measure=False)
+        run(page)
+        assert "tokens per verify pass" in headline(page)
+
+
+def test_a_drafter_brings_its_note_its_settings_and_its_draft_length(browser, stage):
+    address, _, _ = stage
+    with visit(browser, address) as page:
+        page.click("label:has-text('Early exit')")
+        wait_for_text(page, "24 of 30 layers", within=".sv-drafter-note")
+        page.wait_for_selector("text=Exit after layer")
+        assert not page.locator("text=Shortest match").is_visible()
+        assert page.locator("#gamma input[type=number]").input_value() == "2"
+
+
+@pytest.mark.model
+@pytest.mark.usefixtures("all_threads")
+def test_the_default_target_runs_in_the_browser(browser, default_target):  # noqa: F811 -- the fixture
+    prompt, budget = "Count from 1 to 20, one number per line.", 32
+    with (
+        chromium.served(build_demo(device="cpu", dtype="float32", offline=True)) as address,
+        visit(browser, address) as page,
+    ):
+        settle(page, prompt=prompt, budget=budget, measure=False)
+        run(page, seconds=60)
+        assert tokens(page) == expected_tokens(steps_of(default_target, prompt, budget))
+        assert "SmolLM2-135M-Instruct" in page.inner_text("#details")
