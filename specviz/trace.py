@@ -207,7 +207,22 @@ def parse(lines: Iterable[str], name: str = "the trace") -> Trace:
         raise UserError(f"{name} has trace schema {_shown(header['schema'])}; this version reads schema {SCHEMA} only.")
     _check_keys(header, {"schema", "run"}, f"{name}, line {first}")
     run = _build(Run, header["run"], f"{name}, line {first}")
-    return Trace(run, tuple(_build(Step, row, f"{name}, line {number}") for number, row in rows))
+    return Trace(run, tuple(_step(row, f"{name}, line {number}") for number, row in rows))
+
+
+def _step(row: Any, where: str) -> Step:
+    """One step, its references checked as well, so that readers can follow them blindly."""
+    step: Step = _build(Step, row, where)
+    nodes = range(len(step.nodes))
+    sound = (
+        len(step.text) == len(step.committed)
+        and all(-1 <= node.parent < index for index, node in enumerate(step.nodes))
+        and all(node in nodes for node in step.path)
+        and all(decision.node == -1 or decision.node in nodes for decision in step.decisions)
+    )
+    if not sound:
+        raise UserError(f"{where}: its nodes, path, tokens and text do not fit together.")
+    return step
 
 
 def _rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, Any]]:

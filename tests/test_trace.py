@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fakes import SampledTree, byte_tokenizer, tiny_model, tiny_target
+from traces import trace as hand_made
 
 from specviz import trace
 from specviz.decoding.engine import Settings, decode
@@ -363,3 +364,20 @@ def test_reading_builds_plain_values_only(runs, tmp_path):
     read = trace.read(file)
     assert plain_all_the_way(asdict(read.run)) and all(plain_all_the_way(asdict(step)) for step in read.steps)
     assert all(type(step) is Step for step in read.steps)
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [("path", [7]), ("path", [-1]), ("text", []), ("parent", 0), ("parent", -2), ("decision", 9), ("decision", -2)],
+)
+def test_references_that_lead_nowhere_are_refused(key, value):
+    recorded = hand_made("ar")
+    row = json.loads(trace.step_line(recorded.steps[0]))
+    if key == "parent":
+        row["nodes"][0]["parent"] = value
+    elif key == "decision":
+        row["decisions"] = [trace.plain(trace.Decision(value, (), (), (), None, None, None))]
+    else:
+        row[key] = value
+    with pytest.raises(UserError, match="line 2: its nodes, path, tokens and text do not fit together"):
+        trace.parse([trace.header_line(recorded.run), json.dumps(row)])

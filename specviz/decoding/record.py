@@ -16,6 +16,7 @@ from specviz.models.text import TokenText
 from specviz.trace import Candidate, Decision, LastToken, Node, Outcome, Step
 
 TOP = 8  # candidates shown per decision
+TINY = 1e-30  # keeps the logarithm of a vanished probability finite; its product with that probability is 0
 
 
 class Recorder:
@@ -37,19 +38,20 @@ class Recorder:
         times: dict[str, float | None],
         rerun: int,
     ) -> Step:
-        """prefix: the tokens before this step; logits, p: [n+1, V]; the rest as the loop has it."""
+        """prefix: the tokens before this step; logits, p: float32 [n+1, V]; the rest as the loop has it."""
         path = verdict.path[: len(cut.committed)]
         last = None
         if len(cut.committed) > len(verdict.path):
             p_last = float(verdict.left[-1][verdict.token])
             last = LastToken(verdict.token, self.text(verdict.token), verdict.kind, p_last)
+        raw = torch.softmax(logits, -1) if self.detail else p  # [n+1, V] the target at temperature 1
         self.index += 1
         return Step(
             index=self.index - 1,
             start=len(prefix),
             gamma_asked=gamma,
             gamma_used=draft.depth,
-            nodes=self._nodes(draft, logits, p, verdict, path, last is None),
+            nodes=self._nodes(draft, logits, raw, p, verdict, path, last is None),
             path=path,
             last=last,
             committed=cut.committed,
@@ -57,12 +59,21 @@ class Recorder:
             cut=cut.reason,
             rerun=rerun,
             note=draft.note,
-            decisions=self._decisions(prefix, draft, logits, p, verdict, path, last is None) if self.detail else (),
+            decisions=self._decisions(prefix, draft, logits, raw, p, verdict, path, last is None)
+            if self.detail
+            else (),
             **times,
         )
 
     def _nodes(
-        self, draft: Draft, logits: Tensor, p: Tensor, verdict: Verdict, path: tuple[int, ...], is_cut: bool
+        self,
+        draft: Draft,
+        logits: Tensor,
+        raw: Tensor,
+        p: Tensor,
+        verdict: Verdict,
+        path: tuple[int, ...],
+        is_cut: bool,
     ) -> tuple[Node, ...]:
         n = len(draft)
         if n == 0:
@@ -70,7 +81,7 @@ class Recorder:
         trials = {trial.node: trial for trial in verdict.trials}
         depths = draft.depths
         end = len(path) if is_cut else max(depths)  # deeper nodes lie beyond the end of the run
-        numbers = _node_numbers(draft, logits, p) if self.detail else [(None,) * 6] * n
+        numbers = _node_numbers(draft, logits, raw, p) if self.detail else [(None,) * 6] * n
         nodes = []
         for node, (p_x, q_x, p_raw, q_raw, rank_p, rank_q) in enumerate(numbers):
             trial = trials.get(node)
@@ -100,6 +111,7 @@ class Recorder:
         prefix: Sequence[int],
         draft: Draft,
         logits: Tensor,
+        raw: Tensor,
         p: Tensor,
         verdict: Verdict,
         path: tuple[int, ...],
@@ -112,20 +124,17 @@ class Recorder:
         decisions = []
         for depth, (place, left) in enumerate(zip(walk, verdict.left, strict=False)):
             row = place + 1
-            raw = torch.softmax(logits[row].float(), -1)
-            children = draft.children(place)
-            first = children[0] if children else None
-            top2 = logits[row].float().topk(min(2, raw.numel())).values.tolist()
-            overlap = None if first is None else float(torch.minimum(p[row], draft.q[first]).sum())
+            first = next(iter(draft.children(place)), None)
+            top2 = logits[row].topk(min(2, logits.shape[-1])).values.tolist()
             decisions.append(
                 Decision(
                     node=place,
-                    p=self._top(scores[row], p[row], raw),
+                    p=self._top(scores[row], p[row], raw[row]),
                     q=() if first is None else self._top_q(draft, first, [*prefix, *draft.take(path[:depth])]),
                     residual=self._top(left, left, None) if place in rejected else (),
                     margin=top2[0] - top2[-1] if len(top2) > 1 else None,
-                    entropy=float(torch.special.entr(raw).sum()),
-                    overlap=overlap,
+                    entropy=-float((raw[row] * raw[row].clamp_min(TINY).log()).sum()),
+                    overlap=None if first is None else float(torch.minimum(p[row], draft.q[first]).sum()),
                 )
             )
         return tuple(decisions)
@@ -157,27 +166,24 @@ def _outcome(node: int, path: tuple[int, ...], trial: Trial | None) -> Outcome:
     return "rejected" if trial else "untested"
 
 
-def _node_numbers(draft: Draft, logits: Tensor, p: Tensor) -> list[tuple[float | None, ...]]:
+def _node_numbers(draft: Draft, logits: Tensor, raw: Tensor, p: Tensor) -> list[tuple[float | None, ...]]:
     """Per node p, q, raw p, raw q and the ranks of its token, read in one transfer."""
     rows = torch.arange(len(draft), device=p.device)
     tokens = torch.tensor(draft.tokens, device=p.device)
     before = torch.tensor(draft.parents, device=p.device) + 1
-    columns = [p[before, tokens].double(), draft.q[rows, tokens].double(), *_raw_and_rank(logits, before, tokens)]
+    columns = [p[before, tokens], draft.q[rows, tokens], raw[before, tokens], _ranks(logits[before], tokens)]
     if draft.logits is not None:
-        columns += _raw_and_rank(draft.logits, rows, tokens)
-    values = torch.stack(columns, 1).tolist()
+        drafted = draft.logits.float()
+        columns += [torch.softmax(drafted, -1)[rows, tokens], _ranks(drafted, tokens)]
+    values = torch.stack([column.double() for column in columns], 1).tolist()
     if draft.logits is not None:
         return [(p_x, q_x, p_raw, q_raw, rank_p, rank_q) for p_x, q_x, p_raw, rank_p, q_raw, rank_q in values]
     return [(p_x, q_x, p_raw, None, rank_p, None) for p_x, q_x, p_raw, rank_p in values]
 
 
-def _raw_and_rank(logits: Tensor, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Probability at temperature 1 and rank (1: the largest) of each token in its row of logits [m, V]."""
-    logits = logits.float()
-    own = logits[rows, tokens]
-    raw = (own - logits.logsumexp(-1)[rows]).exp()
-    rank = (logits[rows] > own[:, None]).sum(-1) + 1
-    return raw.double(), rank.double()
+def _ranks(logits: Tensor, tokens: Tensor) -> Tensor:
+    """The rank of each token in its row of logits [n, V]; 1 is the largest."""
+    return (logits > logits.gather(1, tokens[:, None])).sum(-1) + 1
 
 
 def _short(value: float) -> float:

@@ -106,7 +106,7 @@ class Target:
     def verify(self, last: int, draft: Draft) -> tuple[Tensor, Tensor | None]:
         """One forward pass over the last committed token and the draft.
 
-        Returns logits [n+1, V] and the hidden rows [n+1, len(hidden_layers) * D] (None if none were asked for);
+        Returns float32 logits [n+1, V] and the hidden rows [n+1, len(hidden_layers) * D] (None if none were asked for);
         row 0 belongs to the last committed token, row i+1 to node i. `keep` must follow.
         """
         base = len(self.cache)
@@ -126,7 +126,7 @@ class Target:
         output = self.model(**inputs)
         if len(self.cache) != base + len(tokens):
             raise UserError(f"{self.name} does not keep what it reads in its cache; choose a decoder-only model.")
-        logits = output.logits[0]
+        logits = output.logits[0].float()
         # A row of NaN or of nothing but -inf has no distribution; amax carries both to one number per row.
         if not torch.isfinite(logits.amax(-1)).all():
             raise UserError(

@@ -15,8 +15,8 @@ EXAMPLES: dict[str, str] = {
         "    def push(self, item):\n        self.items.append(item)\n\n"
         "    def pop(self):\n        return self.items.pop()"
     ),
-    "List": "List the months of the year with the number of days in each, one month per line.",
-    "Arithmetic": "Write the multiplication table of 7, from 7 x 1 to 7 x 12, one line each.",
+    "List": "List the months of the year with their number of days, like this:\nJanuary: 31 days",
+    "Arithmetic": "Add up step by step: 12 + 7 + 30 + 5.",
     "Story": "Tell a short story about a clockmaker who finds a clock that runs backwards.",
 }
 FIRST = "Editing"

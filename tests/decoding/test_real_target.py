@@ -1,4 +1,4 @@
-"""The default target in fp32: every drafter says what transformers' own model and cache say, on prompts of many kinds."""
+"""The default target in fp32: every drafter says what transformers' own model and cache say, on many prompts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from functools import cache
 
 import pytest
 import torch
-from transformers import DynamicCache
+from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from specviz.decoding.engine import Settings, decode
 from specviz.drafters import make_drafter
 from specviz.measure import first_divergence
+from specviz.models.sources import locate
 from specviz.models.text import decode as decoded
 from specviz.runs import Loaded, encode
 from specviz.trace import Step
 
-pytestmark = [pytest.mark.model, pytest.mark.usefixtures("all_threads")]
+pytestmark = pytest.mark.model
 
 BUDGET = 24
 END = "<|im_end|>"
@@ -35,14 +36,21 @@ CHATS = {
     "repetition": "Repeat exactly: tick tock tick tock tick tock tick tock. Then repeat it again.",
     "unicode": "Répète mot pour mot : « Ça coûte 5 € – 한글 and 😀👩‍💻 » puis ajoute 😀😀.",
 }
-RAW = {"raw": "def fibonacci(n):\n    a, b = 0, 1\n    for _ in range(n):\n        a, b = b, a + b\n    return a\n\ndef"}
+RAW = {"raw": "def fibonacci(n):\n    a, b = 0, 1\n    for _ in range(n):\n        a, b = b, a + b\n    return a\n\n"}
 PROMPTS = list(CHATS | RAW)
 DRAFTERS = {"plain": {}, "ngram": {}, "early-exit": {"exit_layer": 20}, "draft-model": {}}
 GAMMA = {"plain": 0, "ngram": 5, "early-exit": 2, "draft-model": 4}
 
 
 @pytest.fixture(scope="module")
-def reference(default_target: Loaded) -> Callable[[str], tuple[list[int], list[int]]]:
+def bare_model(default_target: Loaded) -> PreTrainedModel:
+    """The same weights as transformers loads them: nothing packed, nothing of ours around them."""
+    folder = locate(default_target.pairing.target).path
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="module")
+def reference(default_target: Loaded, bare_model: PreTrainedModel) -> Callable[[str], tuple[list[int], list[int]]]:
     """reference(name): a prompt's ids, and what transformers' model says after it with transformers' own cache."""
     target = default_target.target
 
@@ -51,9 +59,9 @@ def reference(default_target: Loaded) -> Callable[[str], tuple[list[int], list[i
     def say(name: str) -> tuple[list[int], list[int]]:
         prompt = encode(target, (CHATS | RAW)[name], raw=name in RAW)
         end = target.tokenizer.convert_tokens_to_ids(END)
-        own, ids, said = DynamicCache(config=target.model.config), prompt, []
+        own, ids, said = DynamicCache(config=bare_model.config), prompt, []
         while len(said) < BUDGET and end not in said:
-            logits = target.model(input_ids=torch.tensor([ids]), cache=own, use_cache=True, logits_to_keep=1).logits
+            logits = bare_model(input_ids=torch.tensor([ids]), cache=own, use_cache=True, logits_to_keep=1).logits
             said.append(int(logits[0, -1].argmax()))
             ids = said[-1:]
         return prompt, said
@@ -63,7 +71,8 @@ def reference(default_target: Loaded) -> Callable[[str], tuple[list[int], list[i
 
 def run(loaded: Loaded, kind: str, prompt: list[int], **settings: object) -> list[Step]:
     drafter = make_drafter(kind, loaded.target, DRAFTERS[kind])
-    return list(decode(loaded.target, drafter, prompt, Settings(gamma=GAMMA[kind], **{"max_new_tokens": BUDGET, **settings})))
+    chosen = Settings(**{"gamma": GAMMA[kind], "max_new_tokens": BUDGET, **settings})
+    return list(decode(loaded.target, drafter, prompt, chosen))
 
 
 def tokens(steps: list[Step]) -> list[int]:
@@ -89,12 +98,12 @@ def test_drafts_of_every_kind_are_partly_accepted_and_partly_rejected(default_ta
         assert {"accepted", "rejected"} <= outcomes, kind
 
 
-def test_the_reference_agrees_with_a_forward_pass_without_a_cache(default_target, reference):
+def test_the_reference_agrees_with_a_forward_pass_without_a_cache(bare_model, reference):
     for name in ("translation", "raw"):
         prompt, expected = reference(name)
         with torch.inference_mode():
             ids = torch.tensor([[*prompt, *expected[:-1]]])
-            logits = default_target.target.model(input_ids=ids, use_cache=False).logits[0]
+            logits = bare_model(input_ids=ids, use_cache=False).logits[0]
         assert logits[len(prompt) - 1 :].argmax(-1).tolist() == expected
 
 
@@ -131,7 +140,7 @@ def test_bf16_parts_from_plain_output_only_at_a_near_tie(default_target_bf16):
     """vllm#7627, EAGLE#212: half precision flips near ties between passes of different width, and nothing else."""
     target = default_target_bf16.target
     settings = Settings(gamma=5, max_new_tokens=64)
-    for name in ("story", "repetition"):
+    for name in ("dialogue", "question"):
         prompt = encode(target, CHATS[name])
         plain, drafted = (
             tokens(list(decode(target, make_drafter(kind, target, {}), prompt, settings, detail=False)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -110,3 +111,10 @@ def tokens(page: Page) -> list[tuple[str, str]]:
 
 def headline(page: Page) -> str:
     return page.locator("#verdict .sv-headline").inner_text()
+
+
+def wait_until(done: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)

@@ -23,6 +23,7 @@ from specviz.ui.screens import SKIP, Screen
 
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}\n"
 PAIRING = "smollm2-135m"
+HOSTILE = ("<b>", "</script>", "${1+1}", "{{value}}", "<img src=x onerror=alert(1)>", "\u202eabc", "\\u003c", "\u200b")
 
 
 def tokenizer_with(*tokens: str) -> PreTrainedTokenizerFast:

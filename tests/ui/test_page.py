@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 
-import browser as chromium
 import pytest
-from browser import headline, run, settle, tokens, visit, wait_for_steps, wait_for_text, wait_until_ready
-from playwright.sync_api import Browser, Page, sync_playwright
-from real_model import all_threads, default_target  # noqa: F401 -- fixtures
-from stage import SCRIPT, Actor, Loader
+from browser import (
+    headline,
+    run,
+    served,
+    settle,
+    tokens,
+    visit,
+    wait_for_steps,
+    wait_for_text,
+    wait_until,
+    wait_until_ready,
+)
+from stage import HOSTILE
 
 from specviz import runs
 from specviz.decoding.engine import Settings
@@ -19,40 +26,6 @@ from specviz.trace import Step
 from specviz.ui import build_demo
 
 pytestmark = pytest.mark.browser
-
-HOSTILE = ("<b>", "</script>", "${1+1}", "{{value}}", "<img src=x onerror=alert(1)>", "\u202eabc", "\\u003c", "\u200b")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        found = chromium.launch(playwright)
-        yield found
-        found.close()
-
-
-@pytest.fixture(scope="module")
-def served_actor() -> Iterator[tuple[str, Actor, Loader]]:
-    actor = Actor(SCRIPT, tokens=HOSTILE)
-    loader = Loader(actor)
-    with chromium.served(build_demo(loader=loader)) as address:
-        yield address, actor, loader
-
-
-@pytest.fixture
-def stage(served_actor: tuple[str, Actor, Loader]) -> Iterator[tuple[str, Actor, Loader]]:
-    """The page's address, and a fresh actor behind it."""
-    address, actor, loader = served_actor
-    actor.play(SCRIPT, delay=0.0)
-    yield address, actor, loader
-    wait_until(lambda: not loader.loaded.lock.locked())
-
-
-def wait_until(done: Callable[[], bool], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.01)
 
 
 def steps_of(loaded: Loaded, prompt: str, budget: int, gamma: int = 5) -> list[Step]:
@@ -177,58 +150,6 @@ def test_hostile_tokens_are_shown_as_the_text_that_they_are(browser, stage):
         assert page.evaluate("getSelection().toString()").strip() == (script + "</s>").strip()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_has_contrast_in_both_themes(browser, stage, theme):
-    address, _, _ = stage
-    with visit(browser, address, f"?__theme={theme}") as page:
-        settle(page, budget=40)
-        run(page)
-        token = page.locator(".sv-step .sv-accepted .sv-body").first.evaluate("e => getComputedStyle(e).backgroundColor")
-        assert token == {"light": "rgb(179, 217, 242)", "dark": "rgb(11, 79, 120)"}[theme]
-        words = ".sv-step .sv-body", ".sv-legend li", ".sv-headline span", ".sv-status", "dt", "dd", "summary"
-        for text in words:
-            for element in page.locator(text).all()[:12]:
-                if element.is_visible():
-                    assert contrast(element.evaluate(COLOURS)) >= 4.5, text
-
-
-COLOURS = """element => {
-  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
-  let behind = element;
-  while (behind.parentElement && rgb(getComputedStyle(behind).backgroundColor)[3] === 0) behind = behind.parentElement;
-  return [rgb(getComputedStyle(element).color), rgb(getComputedStyle(behind).backgroundColor)];
-}"""
-
-
-def contrast(colours: list[list[float]]) -> float:
-    """The ratio that the accessibility guidelines (WCAG 2.2) define, 1 to 21."""
-
-    def luminance(rgb: list[float]) -> float:
-        shares = [value / 255 for value in rgb[:3]]
-        linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    low, high = sorted(map(luminance, colours))
-    return (high + 0.05) / (low + 0.05)
-
-
-def is_as_wide_as_the_screen(page: Page) -> bool:
-    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
-
-
-def test_a_phone_shows_prompt_run_and_settings_in_this_order_without_sideways_scrolling(browser, stage):
-    address, actor, _ = stage
-    actor.play("a" * 200)
-    with visit(browser, address, width=375, height=812) as page:
-        assert is_as_wide_as_the_screen(page)
-        settle(page, budget=120, measure=False)
-        run(page)
-        assert is_as_wide_as_the_screen(page)
-        parts = "#prompt", "#run", "#verdict", "#tokens", "#pairing"
-        tops = [page.locator(part).bounding_box()["y"] for part in parts]
-        assert tops == sorted(tops)
-
-
 def test_an_empty_prompt_gets_a_sentence_and_nothing_typed_is_lost(browser, stage):
     address, _, _ = stage
     with visit(browser, address) as page:
@@ -254,11 +175,10 @@ def test_a_drafter_brings_its_note_its_settings_and_its_draft_length(browser, st
 
 
 @pytest.mark.model
-@pytest.mark.usefixtures("all_threads")
-def test_the_default_target_runs_in_the_browser(browser, default_target):  # noqa: F811 -- the fixture
+def test_the_default_target_runs_in_the_browser(browser, default_target):
     prompt, budget = "Count from 1 to 20, one number per line.", 32
     with (
-        chromium.served(build_demo(device="cpu", dtype="float32", offline=True)) as address,
+        served(build_demo(device="cpu", dtype="float32", offline=True)) as address,
         visit(browser, address) as page,
     ):
         settle(page, prompt=prompt, budget=budget, measure=False)
