@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import platform
 import threading
 from collections.abc import Iterator, Mapping
@@ -73,6 +74,8 @@ def _load(
     if progress:
         progress("loading the model", None)
     model, tokenizer = load_model(local.path, dtype, device)
+    gc.collect()
+    gc.freeze()  # what is loaded stays; without this, Python looks through all of it again and again while decoding
     return Loaded(chosen, Target(model, tokenizer, chosen.target.name, local.weight_hash), local.notes, local.path)
 
 

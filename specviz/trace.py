@@ -157,7 +157,12 @@ class Trace:
     def text(self) -> str:
         """The output as text; the stop token that ended the run is not part of it."""
         pieces = [piece for step in self.steps for piece in step.text]
-        return "".join(pieces[:-1] if self.finish_reason == "stop_token" else pieces)
+        if self.finish_reason == "stop_token" and pieces:
+            end = self.steps[-1]
+            name = end.last.text if end.last else end.nodes[end.path[-1]].text if end.path else pieces[-1]
+            # The piece may begin with half a character that waited for its other half.
+            pieces[-1] = pieces[-1].removesuffix(name) if pieces[-1].endswith(name) else ""
+        return "".join(pieces)
 
     @property
     def finish_reason(self) -> FinishReason:

@@ -381,3 +381,18 @@ def test_references_that_lead_nowhere_are_refused(key, value):
         row[key] = value
     with pytest.raises(UserError, match="line 2: its nodes, path, tokens and text do not fit together"):
         trace.parse([trace.header_line(recorded.run), json.dumps(row)])
+
+
+@pytest.mark.parametrize("by", ["target", "drafter"])
+def test_a_half_character_before_the_stop_token_is_not_lost(by):
+    """The bytes wait for the rest of their character, which never comes; the stop token's piece carries them."""
+    tokenizer = byte_tokenizer()
+    half, stop = tokenizer.encode("🎈")[:2], tokenizer.eos_token_id
+    run = replace(HEADER, prompt=(1,))
+    node = trace.Node(stop, "</s>", -1, 1, "accepted", 1.0, 1.0, 1.0, 1.0, 0.0, None, None, None, None)
+    last = trace.LastToken(stop, "</s>", "bonus", 1.0)
+    ends = {"target": ((), (), last), "drafter": ((node,), (0,), None)}
+    nodes, path, own = ends[by]
+    piece = "\ufffd</s>"
+    step = Step(0, 1, 1, len(nodes), nodes, path, own, (*half, stop), ("", "", piece), "stop_token", 0.1)
+    assert Trace(run, (step,)).text == "\ufffd" == tokenizer.decode(half)

@@ -89,7 +89,7 @@ class Recorder:
             nodes.append(
                 Node(
                     token=token,
-                    text=self.text(token) if self.detail else "",
+                    text=self.text(token),
                     parent=draft.parents[node],
                     depth=depths[node],
                     outcome="cut" if depths[node] > end else _outcome(node, path, trial),
@@ -125,14 +125,15 @@ class Recorder:
         for depth, (place, left) in enumerate(zip(walk, verdict.left, strict=False)):
             row = place + 1
             first = next(iter(draft.children(place)), None)
-            top2 = logits[row].topk(min(2, logits.shape[-1])).values.tolist()
+            favourites = scores[row].topk(min(TOP, scores.shape[-1]))
+            peak = favourites if scores is logits else logits[row].topk(min(2, logits.shape[-1]))
             decisions.append(
                 Decision(
                     node=place,
-                    p=self._top(scores[row], p[row], raw[row]),
+                    p=self._candidates(favourites.indices, p[row], raw[row]),
                     q=() if first is None else self._top_q(draft, first, [*prefix, *draft.take(path[:depth])]),
-                    residual=self._top(left, left, None) if place in rejected else (),
-                    margin=top2[0] - top2[-1] if len(top2) > 1 else None,
+                    residual=self._top_of(left, verdict.token) if place in rejected else (),
+                    margin=float(peak.values[0] - peak.values[1]) if len(peak.values) > 1 else None,
                     entropy=-float((raw[row] * raw[row].clamp_min(TINY).log()).sum()),
                     overlap=None if first is None else float(torch.minimum(p[row], draft.q[first]).sum()),
                 )
@@ -143,13 +144,19 @@ class Recorder:
         """before: all tokens before the node."""
         q = draft.q[node]
         if draft.logits is None:
-            return self._top(q, q, None)
+            return self._top_of(q, draft.tokens[node])
         logits = draft.logits[node].float()
-        return self._top(self.sampler.scores(logits[None], before)[0], q, torch.softmax(logits, -1))
+        order = self.sampler.scores(logits[None], before)[0].topk(min(TOP, len(q)))
+        return self._candidates(order.indices, q, torch.softmax(logits, -1))
 
-    def _top(self, order: Tensor, prob: Tensor, raw: Tensor | None) -> tuple[Candidate, ...]:
-        """The first candidates by `order`; those with no probability at all are left out."""
-        ids = order.topk(min(TOP, order.numel())).indices
+    def _top_of(self, prob: Tensor, likely: int) -> tuple[Candidate, ...]:
+        """The first candidates of a distribution without logits; `likely` may be the only one."""
+        if float(prob[likely]) == 1:
+            return (Candidate(likely, self.text(likely), 1.0, None),)
+        return self._candidates(prob.topk(min(TOP, len(prob))).indices, prob, None)
+
+    def _candidates(self, ids: Tensor, prob: Tensor, raw: Tensor | None) -> tuple[Candidate, ...]:
+        """Candidates with these ids; those with no probability at all are left out."""
         rows = [prob[ids], raw[ids]] if raw is not None else [prob[ids]]
         probs, *raws = torch.stack(rows).tolist()
         raws = raws[0] if raws else [None] * len(probs)

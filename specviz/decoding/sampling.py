@@ -71,7 +71,7 @@ class Sampler:
             ids = torch.tensor(list(self.logit_bias), device=scores.device)
             if int(ids.max()) >= scores.shape[-1]:
                 raise UserError(f"Logit bias names token {int(ids.max())}; the vocabulary has {scores.shape[-1]}.")
-            bias = torch.tensor(list(self.logit_bias.values()), device=scores.device)
+            bias = torch.tensor(list(self.logit_bias.values()), dtype=torch.float32, device=scores.device)
             scores = scores.index_add(-1, ids, bias.expand(scores.shape[0], -1).contiguous())
         if self.repetition_penalty != 1:
             seen = _seen(scores, prefix, draft)

@@ -848,7 +848,7 @@ def test_closing_a_run_in_the_middle_of_an_early_exit_draft_leaves_the_target_wh
 
 
 def test_early_exit_runs_in_two_threads_do_not_see_each_other():
-    """A second session saw the truncated model of the first."""
+    """A second user saw the truncated model of the first."""
     targets = [tiny_target(seed=0), tiny_target("mixed", seed=1)]
     expected = [reference_decode(target.model, PROMPT, 40) for target in targets]
     output: list[list[list[int]]] = [[], []]

@@ -370,3 +370,8 @@ def test_a_whole_decode_neither_reads_nor_moves_the_global_generators():
         outputs.append([step.committed for step in decode(target, drafter, [1, 2, 3], settings)])
         assert global_states() == before
     assert outputs[0] == outputs[1]
+
+
+def test_a_whole_number_is_a_logit_bias_too():
+    p = Sampler(temperature=1.0, logit_bias={1: -100}).probs(torch.zeros(1, 3), [])
+    assert p[0].tolist() == pytest.approx([0.5, 0.0, 0.5])

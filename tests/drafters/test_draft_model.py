@@ -8,6 +8,7 @@ import pytest
 import torch
 from fakes import byte_tokenizer, reference_decode, reference_logits, tiny_model, tiny_target
 from tokenizers import Tokenizer
+from traces import RUN
 from transformers import PreTrainedTokenizerFast
 
 from specviz.decoding.draft import Draft
@@ -17,7 +18,7 @@ from specviz.drafters import Context, DraftModel
 from specviz.drafters.draft_model import compare_vocabularies
 from specviz.errors import UserError
 from specviz.models.cache import PrefixCache
-from specviz.trace import Step
+from specviz.trace import Step, Trace
 
 PROMPT = [3, 4, 5, 3, 4, 5, 3]
 SETTINGS = Settings(gamma=3, max_new_tokens=20, stop_tokens=frozenset())
@@ -160,6 +161,7 @@ def test_a_shorter_context_stops_drafting_and_says_so():
         assert step.gamma_used == min(3, room, len(PROMPT) + 20 - step.start - 1)
         assert step.note == (None if room else "shorty holds 12 tokens; beyond them nothing is drafted.")
     assert any(step.note for step in steps) and any(step.nodes for step in steps)
+    assert Trace(RUN, tuple(steps)).warnings == ("shorty holds 12 tokens; beyond them nothing is drafted.",)
 
 
 def nan_after(model, count: int) -> None:

@@ -124,9 +124,7 @@ def test_a_tree_deeper_than_the_window_sees_only_the_window(architecture):
     logits, _ = target.verify(prompt[-1], draft)
     expected = reference_logits(target.model, [*prompt, *tokens])[-12:]
     torch.testing.assert_close(logits[:12], expected, rtol=1e-4, atol=1e-3)
-    torch.testing.assert_close(
-        logits[12], reference_logits(target.model, [*prompt, 30])[-1], rtol=1e-4, atol=1e-3
-    )
+    torch.testing.assert_close(logits[12], reference_logits(target.model, [*prompt, 30])[-1], rtol=1e-4, atol=1e-3)
 
 
 def test_a_recurrent_target_refuses_a_tree_and_stays_usable():

@@ -27,11 +27,11 @@ def launch(playwright: Playwright) -> Browser:
         return playwright.chromium.launch(executable_path=found, args=FLAGS)
     except Error as error:
         reason = str(error).splitlines()[0]
-        pytest.fail(
-            f"No Chromium could be started ({reason}); run `python -m playwright install chromium` "
-            "or install your system's chromium package.",
-            pytrace=False,
-        )
+    pytest.fail(
+        f"No Chromium could be started ({reason}); run `python -m playwright install chromium` "
+        "or install your system's chromium package (Debian: apt-get install chromium).",
+        pytrace=False,
+    )
 
 
 def free_port() -> int:

@@ -98,11 +98,12 @@ def test_stop_in_mid_run_keeps_the_text_and_run_works_again(browser, stage):
 @pytest.mark.parametrize("moment", ["decoding", "measuring"])
 def test_closing_the_tab_frees_the_model_within_a_step(browser, stage, moment):
     address, actor, loader = stage
-    actor.delay = 0.2
+    actor.delay = 0.02
     with visit(browser, address) as page:
-        settle(page, budget=2 if moment == "measuring" else 256)
+        settle(page, budget=50)
         page.click("#run")
         wait_for_text(page, moment)
+        actor.delay = 0.2  # slow enough that neither the run nor a repeat could end by itself
         wait_until(loader.loaded.lock.locked)
     passes = actor.passes
     wait_until(lambda: not loader.loaded.lock.locked())
