@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING
+
+# Read once, when torch is loaded. Threads that spin while they wait for each other gain little on an idle processor, and
+# lose up to a hundredfold where a browser, or anything else, wants one of its cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from specviz.errors import UserError
 from specviz.models.devices import pick_device, pick_dtype

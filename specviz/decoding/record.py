@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,6 +18,20 @@ from specviz.trace import Candidate, Decision, LastToken, Node, Outcome, Step
 
 TOP = 8  # candidates shown per decision
 TINY = 1e-30  # keeps the logarithm of a vanished probability finite; its product with that probability is 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """A step as the loop left it."""
+
+    prefix: Sequence[int]  # the tokens before it
+    draft: Draft
+    logits: Tensor  # [n+1, V]
+    raw: Tensor  # [n+1, V] their softmax: the target at temperature 1
+    p: Tensor  # [n+1, V]
+    verdict: Verdict
+    path: tuple[int, ...]  # accepted nodes that were committed
+    is_cut: bool  # the run ended before the target's own token
 
 
 class Recorder:
@@ -44,14 +59,15 @@ class Recorder:
         if len(cut.committed) > len(verdict.path):
             p_last = float(verdict.left[-1][verdict.token])
             last = LastToken(verdict.token, self.text(verdict.token), verdict.kind, p_last)
-        raw = torch.softmax(logits, -1) if self.detail else p  # [n+1, V] the target at temperature 1
+        raw = torch.softmax(logits, -1) if self.detail else p
+        scene = _Scene(prefix, draft, logits, raw, p, verdict, path, last is None)
         self.index += 1
         return Step(
             index=self.index - 1,
             start=len(prefix),
             gamma_asked=gamma,
             gamma_used=draft.depth,
-            nodes=self._nodes(draft, logits, raw, p, verdict, path, last is None),
+            nodes=self._nodes(scene),
             path=path,
             last=last,
             committed=cut.committed,
@@ -59,29 +75,18 @@ class Recorder:
             cut=cut.reason,
             rerun=rerun,
             note=draft.note,
-            decisions=self._decisions(prefix, draft, logits, raw, p, verdict, path, last is None)
-            if self.detail
-            else (),
+            decisions=self._decisions(scene) if self.detail else (),
             **times,
         )
 
-    def _nodes(
-        self,
-        draft: Draft,
-        logits: Tensor,
-        raw: Tensor,
-        p: Tensor,
-        verdict: Verdict,
-        path: tuple[int, ...],
-        is_cut: bool,
-    ) -> tuple[Node, ...]:
-        n = len(draft)
-        if n == 0:
+    def _nodes(self, scene: _Scene) -> tuple[Node, ...]:
+        draft = scene.draft
+        if len(draft) == 0:
             return ()
-        trials = {trial.node: trial for trial in verdict.trials}
+        trials = {trial.node: trial for trial in scene.verdict.trials}
         depths = draft.depths
-        end = len(path) if is_cut else max(depths)  # deeper nodes lie beyond the end of the run
-        numbers = _node_numbers(draft, logits, raw, p) if self.detail else [(None,) * 6] * n
+        end = len(scene.path) if scene.is_cut else max(depths)  # deeper nodes lie beyond the end of the run
+        numbers = _node_numbers(scene) if self.detail else [(None,) * 6] * len(draft)
         nodes = []
         for node, (p_x, q_x, p_raw, q_raw, rank_p, rank_q) in enumerate(numbers):
             trial = trials.get(node)
@@ -92,7 +97,7 @@ class Recorder:
                     text=self.text(token),
                     parent=draft.parents[node],
                     depth=depths[node],
-                    outcome="cut" if depths[node] > end else _outcome(node, path, trial),
+                    outcome="cut" if depths[node] > end else _outcome(node, scene.path, trial),
                     p=p_x,
                     q=q_x,
                     p_trial=trial.p if trial else None,
@@ -106,36 +111,28 @@ class Recorder:
             )
         return tuple(nodes)
 
-    def _decisions(
-        self,
-        prefix: Sequence[int],
-        draft: Draft,
-        logits: Tensor,
-        raw: Tensor,
-        p: Tensor,
-        verdict: Verdict,
-        path: tuple[int, ...],
-        is_cut: bool,
-    ) -> tuple[Decision, ...]:
+    def _decisions(self, scene: _Scene) -> tuple[Decision, ...]:
         """One per place on the path at which the target was asked and its answer still counted."""
-        scores = self.sampler.scores(logits, prefix, draft)
-        walk = [ROOT, *path][: len(path) if is_cut else None]
+        draft, logits, verdict, path = scene.draft, scene.logits, scene.verdict, scene.path
+        scores = self.sampler.scores(logits, scene.prefix, draft)
+        walk = [ROOT, *path][: len(path) if scene.is_cut else None]
         rejected = {draft.parents[trial.node] for trial in verdict.trials if not trial.accepted}
         decisions = []
         for depth, (place, left) in enumerate(zip(walk, verdict.left, strict=False)):
             row = place + 1
+            p, raw = scene.p[row], scene.raw[row]
             first = next(iter(draft.children(place)), None)
             favourites = scores[row].topk(min(TOP, scores.shape[-1]))
             peak = favourites if scores is logits else logits[row].topk(min(2, logits.shape[-1]))
             decisions.append(
                 Decision(
                     node=place,
-                    p=self._candidates(favourites.indices, p[row], raw[row]),
-                    q=() if first is None else self._top_q(draft, first, [*prefix, *draft.take(path[:depth])]),
+                    p=self._candidates(favourites.indices, p, raw),
+                    q=() if first is None else self._top_q(draft, first, [*scene.prefix, *draft.take(path[:depth])]),
                     residual=self._top_of(left, verdict.token) if place in rejected else (),
                     margin=float(peak.values[0] - peak.values[1]) if len(peak.values) > 1 else None,
-                    entropy=-float((raw[row] * raw[row].clamp_min(TINY).log()).sum()),
-                    overlap=None if first is None else float(torch.minimum(p[row], draft.q[first]).sum()),
+                    entropy=-float((raw * raw.clamp_min(TINY).log()).sum()),
+                    overlap=None if first is None else float(torch.minimum(p, draft.q[first]).sum()),
                 )
             )
         return tuple(decisions)
@@ -173,12 +170,14 @@ def _outcome(node: int, path: tuple[int, ...], trial: Trial | None) -> Outcome:
     return "rejected" if trial else "untested"
 
 
-def _node_numbers(draft: Draft, logits: Tensor, raw: Tensor, p: Tensor) -> list[tuple[float | None, ...]]:
+def _node_numbers(scene: _Scene) -> list[tuple[float | None, ...]]:
     """Per node p, q, raw p, raw q and the ranks of its token, read in one transfer."""
+    draft, p = scene.draft, scene.p
     rows = torch.arange(len(draft), device=p.device)
     tokens = torch.tensor(draft.tokens, device=p.device)
     before = torch.tensor(draft.parents, device=p.device) + 1
-    columns = [p[before, tokens], draft.q[rows, tokens], raw[before, tokens], _ranks(logits[before], tokens)]
+    columns = [p[before, tokens], draft.q[rows, tokens]]
+    columns += [scene.raw[before, tokens], _ranks(scene.logits[before], tokens)]
     if draft.logits is not None:
         drafted = draft.logits.float()
         columns += [torch.softmax(drafted, -1)[rows, tokens], _ranks(drafted, tokens)]

@@ -107,8 +107,7 @@ def equality(record: Record, text: TokenText) -> tuple[str, str]:
     if not record.drafts:
         return "", ""
     if run.sampler["temperature"] > 0:
-        why = "two runs are two draws from the same distribution, so they are not compared token by token."
-        return f"Output: lossless by the acceptance rule; above temperature 0 {why}", ""
+        return "Output: lossless by the acceptance rule. Sampled runs differ by chance, so tokens are not compared.", ""
     if comparison is None:
         return "Output: lossless by the acceptance rule; not compared with plain decoding in this run.", ""
     parting = comparison.divergence
