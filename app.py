@@ -7,10 +7,6 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-# Read once, when torch is loaded. Threads that spin while they wait for each other gain little on an idle processor, and
-# lose up to a hundredfold where a browser, or anything else, wants one of its cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
 from specviz.errors import UserError
 from specviz.models.devices import pick_device, pick_dtype
 from specviz.ui import build_demo, launch_options
@@ -21,8 +17,10 @@ if TYPE_CHECKING:  # specviz.ui prepares the ground before gradio is imported
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Watch speculative decoding work, and find out whether it pays.")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 lets other machines in")
-    parser.add_argument("--port", type=int, default=7860)
+    # Hosting services, Spaces among them, say by these variables where to listen.
+    host, port = os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"), os.environ.get("GRADIO_SERVER_PORT", "7860")
+    parser.add_argument("--host", default=host, help="address to listen on; 0.0.0.0 lets other machines in")
+    parser.add_argument("--port", type=int, default=port)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, xpu or mps")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
     parser.add_argument("--offline", action="store_true", help="never fetch weights; use those in the cache")
