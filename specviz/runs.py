@@ -127,6 +127,11 @@ def prepare(
     ids = encode(target, prompt, raw=raw_prompt)
     agreement = getattr(drafter, "agreement", None)
     notes = [*loaded.notes, *([agreement.note] if agreement and agreement.note else [])]
+    room = settings.max_new_tokens if target.max_tokens is None else target.max_tokens - len(ids) + 1
+    if 0 < room < settings.max_new_tokens:
+        notes.append(
+            f"{target.name} holds {target.max_tokens} tokens, so at most {room} new ones fit after this prompt."
+        )
     stop_tokens = target.stop_tokens if settings.stop_tokens is None else settings.stop_tokens
     run = Run(
         target=target.name,

@@ -177,7 +177,8 @@ def _node_numbers(scene: _Scene) -> list[tuple[float | None, ...]]:
     tokens = torch.tensor(draft.tokens, device=p.device)
     before = torch.tensor(draft.parents, device=p.device) + 1
     columns = [p[before, tokens], draft.q[rows, tokens]]
-    columns += [scene.raw[before, tokens], _ranks(scene.logits[before], tokens)]
+    asked = scene.logits[: len(draft)] if draft.is_chain else scene.logits[before]  # a chain needs no copy
+    columns += [scene.raw[before, tokens], _ranks(asked, tokens)]
     if draft.logits is not None:
         drafted = draft.logits.float()
         columns += [torch.softmax(drafted, -1)[rows, tokens], _ranks(drafted, tokens)]
