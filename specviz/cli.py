@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import math
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
-import transformers
-
-from specviz.commands import bench_command, fetch_command, replay_command, run_command
-from specviz.drafters import DRAFTERS
+from specviz import replay, trace
 from specviz.errors import UserError
 from specviz.presets import load_pairings
 
@@ -24,12 +24,12 @@ BENCH_PROMPT = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0 done, 1 an internal error, 2 something the user can mend."""
-    options = make_parser().parse_args(arguments)
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
     try:
-        command: Callable[[argparse.Namespace], None] = options.command
-        command(options)
+        options = make_parser().parse_args(arguments)
+        if options.command == "replay":
+            replay_command(options)
+        else:  # the others need torch, which takes seconds to load and which a replay can do without
+            getattr(importlib.import_module("specviz.commands"), f"{options.command}_command")(options)
     except UserError as error:
         print(f"specviz: {error}", file=sys.stderr)
         return 2
@@ -45,8 +45,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+class OneLine(argparse.ArgumentParser):
+    """Says what is wrong with the arguments in one line, as every other mistake is said."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message[:1].upper()}{message[1:]}; `{self.prog} --help` lists what can be given.")
+
+
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m specviz", description="Real speculative decoding, seen.")
+    parser = OneLine(prog="python -m specviz", description="Real speculative decoding, seen.")
     commands = parser.add_subparsers(required=True, metavar="command")
 
     run = commands.add_parser("run", help="decode a prompt", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
@@ -73,18 +80,18 @@ def make_parser() -> argparse.ArgumentParser:
     run.add_argument("--trace", type=Path, metavar="F.jsonl", help="write the trace there")
     run.add_argument("--no-trace", action="store_true", help="record tokens and outcomes only, no probabilities")
     run.add_argument("--json", action="store_true", help="one JSON object on stdout, nothing else there")
-    run.set_defaults(command=run_command)
+    run.set_defaults(command="run")
 
     fetch = commands.add_parser("fetch", help="get a pairing's weights ahead of time")
     fetch.add_argument("--pairing", default=DEFAULT_PAIRING)
     fetch.add_argument("--offline", action="store_true", help="only check what is cached")
-    fetch.set_defaults(command=fetch_command)
+    fetch.set_defaults(command="fetch")
 
     again = commands.add_parser("replay", help="print a recorded run step by step")
     again.add_argument("file", type=Path, help="written by run --trace")
     again.add_argument("--delay", type=float, default=0.0, help="seconds between steps")
     again.add_argument("--colour", "--color", choices=["auto", "always", "never"], default="auto")
-    again.set_defaults(command=replay_command)
+    again.set_defaults(command="replay")
 
     speed = commands.add_parser(
         "bench",
@@ -98,7 +105,7 @@ def make_parser() -> argparse.ArgumentParser:
     speed.add_argument("--max-new-tokens", type=int, default=128)
     speed.add_argument("--repeats", type=int, default=7)
     speed.add_argument("--json", action="store_true")
-    speed.set_defaults(command=bench_command)
+    speed.set_defaults(command="bench")
     return parser
 
 
@@ -110,10 +117,18 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_drafter(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--drafter", default="ngram", help=f"one of: {', '.join(DRAFTERS)}")
+    parser.add_argument("--drafter", default="ngram", help="plain, ngram, early-exit or draft-model")
     parser.add_argument("--gamma", type=int, default=5, help="draft length asked for")
     parser.add_argument("--ngram-min", type=int, default=1, help="ngram: shortest match, in tokens")
     parser.add_argument("--ngram-max", type=int, default=3, help="ngram: longest match")
     parser.add_argument("--ngram-pick", choices=["recent", "frequent"], default="recent", help="ngram: which match")
     parser.add_argument("--exit-layer", type=int, default=24, help="early-exit: layers that draft")
     parser.add_argument("--drafter-path", default="self", help="draft-model: a folder, or self for the target itself")
+
+
+def replay_command(options: argparse.Namespace) -> None:
+    if not (math.isfinite(options.delay) and 0 <= options.delay <= 60):
+        raise UserError(f"--delay is {options.delay}; give a number of seconds from 0 to 60.")
+    recorded = trace.read(options.file)
+    colour = replay.wants_colour(sys.stdout) if options.colour == "auto" else options.colour == "always"
+    replay.play(recorded, sys.stdout, colour=colour, delay=options.delay)

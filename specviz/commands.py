@@ -7,7 +7,10 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import transformers
 
 from specviz import bench, measure, memory, metrics, replay, runs, trace
 from specviz.decoding.engine import Settings
@@ -34,6 +37,8 @@ def run_command(options: argparse.Namespace) -> None:
         raise UserError(f"--repeats is {options.repeats}; give at least 1.")
     settings = read_settings(options)
     prompt = read_prompt(options)
+    if options.trace:
+        check_writable(options.trace)
     loaded = load(options)
     prepared = runs.prepare(
         loaded,
@@ -45,11 +50,13 @@ def run_command(options: argparse.Namespace) -> None:
         phases=options.phases,
     )
     steps: list[Step] = []
+    if options.phases:  # a cold first step would spoil the phases
+        list(replace(prepared, settings=replace(settings, max_new_tokens=4)).steps(detail=False))
     try:
         for step in prepared.steps(detail=not options.no_trace, phases=options.phases):
             steps.append(step)
             if not options.json:
-                print(replay.visible("".join(step.text)), end="", flush=True)
+                replay.write_text(sys.stdout, replay.visible("".join(step.text)))
     except KeyboardInterrupt:
         say("stopped; what follows is the run so far.")
     result = Trace(prepared.run, tuple(steps))
@@ -58,16 +65,23 @@ def run_command(options: argparse.Namespace) -> None:
             trace.write(result, options.trace)
         except OSError as error:
             raise UserError(f"The trace can't be written to {options.trace} ({error.strerror}).") from error
-    with_baseline = options.baseline and result.finish_reason != "cancelled"
-    comparison = compare(prepared, options.repeats) if with_baseline else None
+    comparison: measure.Comparison | None = None
     plain_steps: list[Step] = []
-    if comparison and options.phases:
-        plain = replace(prepared, drafter=Plain(), settings=replace(settings, max_new_tokens=len(result.tokens)))
-        plain_steps = list(plain.steps(detail=False, phases=True))
-    if options.json:
-        print(json.dumps(report(prepared, result, comparison, plain_steps), ensure_ascii=False))
+    if options.baseline and result.finish_reason != "cancelled":
+        try:
+            comparison = compare(prepared, options.repeats)
+            if options.phases:
+                plain = replace(
+                    prepared, drafter=Plain(), settings=replace(settings, max_new_tokens=len(result.tokens))
+                )
+                plain_steps = list(plain.steps(detail=False, phases=True))
+        except KeyboardInterrupt:
+            comparison = None
+            say("stopped; the comparison is left out.")
+    if options.json:  # ASCII, so that no terminal's encoding can spoil it
+        print(json.dumps(report(prepared, result, comparison, plain_steps), allow_nan=False))
     else:
-        print("\n\n" + replay.render_summary(result))
+        replay.write_text(sys.stdout, "\n\n" + replay.render_summary(result) + "\n")
         if comparison:
             print(in_words(comparison))
 
@@ -76,7 +90,6 @@ def report(
     prepared: runs.Prepared, result: Trace, comparison: measure.Comparison | None, plain_steps: Sequence[Step]
 ) -> dict[str, Any]:
     """The object that `run --json` prints."""
-    plain_s = 1 / comparison.plain_tokens_per_s if comparison and comparison.plain_tokens_per_s else None
     return {
         "schema": trace.SCHEMA,
         "text": result.text,
@@ -87,7 +100,7 @@ def report(
         "warnings": list(result.warnings),
         "acceptance": trace.plain(metrics.acceptance(result)),
         "timing": trace.plain(metrics.timing(result)),
-        "cost_ratio": measure.cost_ratio(result.steps, plain_s) if plain_s else None,
+        "cost_ratio": measure.cost_ratio(result.steps, plain_steps),
         "verify_cost": measure.verify_cost(result.steps, plain_steps),
         "memory": {
             "estimated": runs.estimated_bytes(prepared),
@@ -165,6 +178,14 @@ def read_bias(entry: str) -> tuple[int, float]:
         raise UserError(f"--logit-bias {entry!r} is not ID:BIAS, such as 42:-5.") from None
 
 
+def check_writable(file: Path) -> None:
+    """Said before the run, which would be lost otherwise."""
+    try:
+        file.open("a").close()
+    except OSError as error:
+        raise UserError(f"The trace can't be written to {file} ({error.strerror}); choose another place.") from error
+
+
 def read_prompt(options: argparse.Namespace) -> str:
     if options.prompt_file is None:
         return str(options.prompt)
@@ -177,6 +198,8 @@ def read_prompt(options: argparse.Namespace) -> str:
 
 
 def load(options: argparse.Namespace) -> runs.Loaded:
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
     if options.drafter not in DRAFTERS:  # said before a model is loaded
         make_drafter(options.drafter, None, {})  # type: ignore[arg-type]
     return runs.load(
@@ -208,17 +231,13 @@ def fetch_command(options: argparse.Namespace) -> None:
         say(note)
 
 
-def replay_command(options: argparse.Namespace) -> None:
-    recorded = trace.read(options.file)
-    colour = replay.wants_colour(sys.stdout) if options.colour == "auto" else options.colour == "always"
-    replay.play(recorded, sys.stdout, colour=colour, delay=max(0.0, options.delay))
-
-
 def bench_command(options: argparse.Namespace) -> None:
     if options.drafter not in bench.GENERATE:
         raise UserError(f"transformers has no counterpart here to {options.drafter}; use {', '.join(bench.GENERATE)}.")
-    if options.repeats < 1 or options.max_new_tokens < 1:
-        raise UserError("--repeats and --max-new-tokens must be at least 1.")
+    if min(options.repeats, options.max_new_tokens, options.gamma) < 1:
+        raise UserError("--repeats, --max-new-tokens and --gamma must be at least 1 here.")
+    if options.drafter == "ngram" and (options.ngram_min, options.ngram_pick) != (1, "recent"):
+        raise UserError("transformers' lookup knows no --ngram-min and no --ngram-pick; leave them out here.")
     loaded = load(options)
     drafter = make_drafter(options.drafter, loaded.target, drafter_settings(options))
     prompt = runs.encode(loaded.target, options.prompt)
@@ -236,7 +255,7 @@ def bench_command(options: argparse.Namespace) -> None:
         count = f"{way.passes} forward passes for {len(way.tokens)} tokens"
         print(f"{way.name:20} {way.milliseconds:7.2f} ms per token, {count}")
     print(
-        f"specviz with the trace on is {result['ratio']:.2f}x as fast as transformers "
+        f"specviz with the trace on is {result['ratio']:.2f}x as fast as transformers with its own, unpacked weights "
         f"(median of {options.repeats}, {result['spread'][0]:.2f} to {result['spread'][1]:.2f}); "
         f"switching the trace off gains {result['trace_off_gain']:.1%}."
     )

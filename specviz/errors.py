@@ -1,5 +1,9 @@
-"""The one exception whose text is meant for the user."""
+"""Exceptions that every part may raise."""
 
 
 class UserError(Exception):
     """Bad input or a limit that the user can act on; `str()` is one sentence that says what to do."""
+
+
+class Cancelled(Exception):
+    """The caller's `should_stop` turned true."""

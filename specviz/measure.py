@@ -13,13 +13,10 @@ from specviz.decoding.draft import Draft
 from specviz.decoding.engine import Settings, decode
 from specviz.drafters.base import Drafter
 from specviz.drafters.plain import Plain
+from specviz.errors import Cancelled
 from specviz.models.devices import synchronise
 from specviz.models.target import Target
 from specviz.trace import Step
-
-
-class Cancelled(Exception):
-    """The caller asked to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +74,13 @@ def compare(
 ) -> Iterator[Comparison]:
     """Time speculative against plain decoding; yields after each repeat, the last value being the result.
 
-    One untimed run of each warms up and gives the outputs that `identical` compares. The timed runs then decode
-    exactly as many tokens as the speculative output has, stop tokens ignored, in alternating order. Nothing is timed
+    One untimed run of each warms up, each followed by a yield without times; the two give the outputs that `identical`
+    compares. The timed runs then decode exactly as many tokens as the speculative output has, stop tokens ignored, in
+    alternating order. A draft model reads the prompt anew in each run, which counts as drafting. Nothing is timed
     across a yield. Raises Cancelled within one step of `should_stop()` turning true.
     """
     speculative, _ = _run(target, drafter, prompt, settings, should_stop)
+    yield Comparison(len(speculative), (), (), None, None)
     plain, _ = _run(target, Plain(), prompt, settings, should_stop)
     greedy = settings.sampler.temperature == 0
     divergence = first_divergence(target, prompt, plain, speculative, settings) if greedy else None
@@ -109,7 +108,7 @@ def _run(
     prefill_s = 0.0
     synchronise(target.device)
     started = perf_counter()
-    for step in decode(target, drafter, prompt, settings, detail=False):
+    for step in decode(target, drafter, prompt, settings, detail=False, should_stop=should_stop):
         if should_stop():
             raise Cancelled
         tokens.extend(step.committed)
@@ -141,15 +140,15 @@ def first_divergence(
     return Divergence(index, a, b, margin, abs(margin) <= 4 * torch.finfo(target.dtype).eps * largest)
 
 
-def cost_ratio(phased: Sequence[Step], plain_s_per_token: float) -> float | None:
-    """c: seconds of drafting per draft token over one plain target step.
+def cost_ratio(phased: Sequence[Step], plain: Sequence[Step]) -> float | None:
+    """c: seconds of drafting per draft token over the median plain verify pass; both runs with phases.
 
-    From a run with phases; the first step, which holds the drafter's prefill, is left out. None if nothing was
-    drafted after it.
+    The first step, which holds the drafter's prefill, is left out. None if nothing was drafted after it.
     """
     steps = [step for step in phased[1:] if step.draft_s is not None and step.gamma_used]
     drafted = sum(step.gamma_used for step in steps)
-    return sum(step.draft_s or 0 for step in steps) / drafted / plain_s_per_token if drafted else None
+    singles = [step.verify_s for step in plain if step.verify_s is not None]
+    return sum(step.draft_s or 0 for step in steps) / drafted / median(singles) if drafted and singles else None
 
 
 def verify_cost(phased: Sequence[Step], plain: Sequence[Step]) -> float | None:

@@ -188,7 +188,12 @@ def play(trace: Trace, out: TextIO, *, colour: bool = False, delay: float = 0.0)
     _write(out, "\n" + render_summary(trace))
 
 
-def _write(out: TextIO, text: str) -> None:
+def write_text(out: TextIO, text: str) -> None:
+    """Write text as it is, with escapes for what the terminal's encoding lacks."""
     encoding = getattr(out, "encoding", None) or "utf-8"  # some terminals still know no ✓
-    out.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    out.write(text.encode(encoding, "backslashreplace").decode(encoding))
     out.flush()
+
+
+def _write(out: TextIO, text: str) -> None:
+    write_text(out, text + "\n")

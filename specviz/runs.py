@@ -6,7 +6,7 @@ import datetime
 import gc
 import platform
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,13 @@ import transformers
 
 import specviz
 from specviz import memory
-from specviz.decoding.engine import Settings, decode
-from specviz.drafters import Drafter, make_drafter
+from specviz.decoding.engine import Settings, check_prompt, decode
+from specviz.drafters import Drafter, DraftModel, make_drafter
 from specviz.errors import UserError
 from specviz.models.devices import describe, pick_device, pick_dtype
 from specviz.models.fetch import Progress
 from specviz.models.load import load_model
+from specviz.models.pack import is_packed
 from specviz.models.sources import locate
 from specviz.models.target import Target
 from specviz.presets import Pairing, pairing
@@ -81,8 +82,9 @@ def _load(
 
 def encode(target: Target, prompt: str, *, raw: bool = False) -> list[int]:
     """Token ids of a prompt: one user turn in the chat template, or the bare text. Nothing is added to either."""
-    if not prompt.strip():
+    if not (prompt if raw else prompt.strip()):
         raise UserError("The prompt is empty; type something.")
+    check_text(prompt, "The prompt")
     if len(prompt) > MAX_PROMPT_CHARS:
         raise UserError(f"The prompt has {len(prompt)} characters; the limit is {MAX_PROMPT_CHARS}, so shorten it.")
     tokenizer = target.tokenizer
@@ -96,6 +98,14 @@ def encode(target: Target, prompt: str, *, raw: bool = False) -> list[int]:
     return list(tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=True, return_dict=False))
 
 
+def check_text(text: str, what: str) -> None:
+    """Refuse what is no text: bytes that some decoder let through as half characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{what} holds bytes that are not UTF-8; write it in UTF-8.") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """All that a run needs, and its header."""
@@ -106,9 +116,19 @@ class Prepared:
     settings: Settings
     run: Run
 
-    def steps(self, *, detail: bool = True, phases: bool = False) -> Iterator[Step]:
+    def steps(
+        self, *, detail: bool = True, phases: bool = False, should_stop: Callable[[], bool] = lambda: False
+    ) -> Iterator[Step]:
         """Decode. The caller holds `loaded.lock`."""
-        return decode(self.loaded.target, self.drafter, self.prompt, self.settings, detail=detail, phases=phases)
+        return decode(
+            self.loaded.target,
+            self.drafter,
+            self.prompt,
+            self.settings,
+            detail=detail,
+            phases=phases,
+            should_stop=should_stop,
+        )
 
 
 def prepare(
@@ -120,12 +140,22 @@ def prepare(
     *,
     raw_prompt: bool = False,
     phases: bool = False,
+    max_prompt_tokens: int | None = None,
 ) -> Prepared:
-    """Build the drafter, encode the prompt and write the header. Raises UserError for what can't work."""
+    """Build the drafter, encode the prompt and write the header. Raises UserError for what can't work.
+
+    max_prompt_tokens: a limit below the target's own, for a server whose visitors share it.
+    """
     target = loaded.target
+    for string in settings.stop_strings:
+        check_text(string, "A stop string")
     drafter = make_drafter(drafter_kind, target, drafter_settings)
     ids = encode(target, prompt, raw=raw_prompt)
+    check_prompt(target, ids)
+    if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
+        raise UserError(f"The prompt has {len(ids):,} tokens; this page takes {max_prompt_tokens:,}, so shorten it.")
     agreement = getattr(drafter, "agreement", None)
+    drafter_weights = {drafter.name: drafter.weights} if isinstance(drafter, DraftModel) and drafter.weights else {}
     notes = [*loaded.notes, *([agreement.note] if agreement and agreement.note else [])]
     room = settings.max_new_tokens if target.max_tokens is None else target.max_tokens - len(ids) + 1
     if 0 < room < settings.max_new_tokens:
@@ -155,8 +185,9 @@ def prepare(
             "torch": torch.__version__,
             "transformers": transformers.__version__,
             "python": platform.python_version(),
+            "linear layers": "packed" if is_packed(target.model) else "as stored",  # they round differently
         },
-        weights={target.name: target.weights},
+        weights={target.name: target.weights, **drafter_weights},
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         title=loaded.pairing.title,
         notes=tuple(notes),

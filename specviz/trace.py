@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import reprlib
-import sys
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -20,6 +19,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 from specviz.errors import UserError
 
 SCHEMA = 1
+LARGEST = 2**63  # no count or seed is larger
 
 Outcome = Literal["accepted", "rejected", "untested", "cut"]
 LastKind = Literal["correction", "bonus"]
@@ -181,11 +181,15 @@ class Trace:
 
 
 def header_line(run: Run) -> str:
-    return json.dumps({"schema": SCHEMA, "run": plain(run)}, ensure_ascii=False, separators=(",", ":"))
+    return _dump({"schema": SCHEMA, "run": plain(run)})
 
 
 def step_line(step: Step) -> str:
-    return json.dumps(plain(step), ensure_ascii=False, separators=(",", ":"))
+    return _dump(plain(step))
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def write(trace: Trace, file: Path) -> None:
@@ -196,7 +200,7 @@ def write(trace: Trace, file: Path) -> None:
 def read(file: Path) -> Trace:
     """Read a trace; raises UserError with the line number for anything this version does not know."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file} can't be read as a trace ({error}); give a file written by --trace.") from error
     return parse(text.split("\n"), str(file))  # splitlines would also split at U+2028, which JSON text may hold
@@ -289,8 +293,10 @@ def _build(kind: Any, value: Any, where: str) -> Any:
         return {key: _build(args[1], item, f"{where}, {_shown(key)}") for key, item in value.items()}
     if kind is Any or (kind is float and type(value) is float):
         return value
-    if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
-        return value
+    if kind is float and type(value) is int and abs(value) < LARGEST:
+        return float(value)
+    if kind is int and type(value) is int and not -LARGEST <= value < LARGEST:
+        raise UserError(f"{where}: {_shown(value)} is too large.")
     if kind in (int, str, bool) and type(value) is kind:
         return value
     raise UserError(f"{where}: {_shown(value)} is not what belongs there.")

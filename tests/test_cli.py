@@ -144,6 +144,14 @@ def test_a_draft_model_from_a_folder(target, capsys, tmp_path):
         (["run", "--prompt", "x", "--trace", "/nowhere/t.jsonl"], "can't be written"),
         (["replay", "/nowhere/t.jsonl"], "can't be read"),
         (["bench", "--drafter", "draft-model"], "no counterpart"),
+        (["bench", "--gamma", "0"], "must be at least 1"),
+        (["bench", "--ngram-pick", "frequent"], "leave them out"),
+        (["run", "--gamma", "x", "--prompt", "x"], "invalid int value"),
+        (["run", "--rule", "zz", "--prompt", "x"], "invalid choice"),
+        (["run"], "required"),
+        ([], "required"),
+        (["replay", "x.jsonl", "--delay", "inf"], "from 0 to 60"),
+        (["run", "--prompt", "caf\udce9"], "not UTF-8"),
     ],
 )
 def test_user_errors_exit_2_with_one_line(target, capsys, arguments, words):
@@ -205,6 +213,35 @@ def test_bench_prints_both_loops(target, monkeypatch, capsys):
     result = json.loads(capsys.readouterr().out)
     assert result["identical"] is True and result["repeats"] == 2 and result["ratio"] > 0
     assert set(result["ms_per_token"]) == {"specviz, trace on", "specviz, trace off", "transformers"}
+
+
+def test_a_bad_place_for_the_trace_is_said_before_the_run(target, monkeypatch, capsys):
+    monkeypatch.setattr(runs, "prepare", lambda *_, **__: pytest.fail("the run began"))
+    assert main(["run", "--prompt", "x", "--trace", "/nowhere/t.jsonl"]) == 2
+    assert "can't be written" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_measuring_keeps_the_run(target, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("specviz.measure.compare", interrupted)
+    result = run(capsys, "--baseline")
+    assert result["finish_reason"] == "length" and result["baseline"] is None
+
+
+def test_json_is_ascii(target, capsys):
+    assert main(["run", "--json", "--prompt", "é🎈", "--max-new-tokens", "2"]) == 0
+    assert capsys.readouterr().out.isascii()
+
+
+def test_replay_needs_no_torch(target, capsys, tmp_path):
+    file = tmp_path / "run.jsonl"
+    run(capsys, "--trace", str(file))
+    script = (
+        f"import sys; from specviz.cli import main; main(['replay', {str(file)!r}]); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True).returncode == 0
 
 
 def test_module_runs_as_a_program():

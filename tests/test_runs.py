@@ -1,7 +1,7 @@
 """From a prompt to a prepared run: ids, header and warnings."""
 
 import pytest
-from fakes import chat_target
+from fakes import chat_target, tiny_model
 
 from specviz import runs
 from specviz.decoding.engine import Settings
@@ -53,7 +53,7 @@ def test_the_header_is_enough_to_do_the_run_again(loaded):
     tokens = [[token for step in run.steps() for token in step.committed] for run in (first, second)]
     assert tokens[0] == tokens[1]
     assert header.weights == {loaded.target.name: loaded.target.weights}
-    assert {"torch", "transformers", "specviz", "python"} <= set(header.versions)
+    assert {"torch", "transformers", "specviz", "python", "linear layers"} == set(header.versions)
 
 
 def test_one_load_per_pairing_device_and_format(monkeypatch):
@@ -64,3 +64,28 @@ def test_one_load_per_pairing_device_and_format(monkeypatch):
     assert runs.load("smollm2-135m", device="cpu", dtype="float32") is first
     assert runs.load("smollm2-135m", device="cpu", dtype="bfloat16") is not first
     assert len(loads) == 2
+
+
+def test_limits_on_the_prompt_are_said_before_anything_runs(loaded):
+    with pytest.raises(UserError, match="has 302 tokens; tiny llama reads at most 256"):
+        runs.prepare(loaded, "plain", {}, "x" * 300, Settings())
+    with pytest.raises(UserError, match="has 102 tokens; this page takes 64"):
+        runs.prepare(loaded, "plain", {}, "x" * 100, Settings(), max_prompt_tokens=64)
+
+
+def test_the_header_identifies_a_draft_model_by_its_weights(loaded, tmp_path):
+    hashes = []
+    for seed in (1, 1, 2):
+        folder = tmp_path / f"small-{len(hashes)}"
+        tiny_model("llama", seed, vocab_size=loaded.target.vocab_size, num_hidden_layers=1).save_pretrained(folder)
+        loaded.target.tokenizer.save_pretrained(folder)
+        run = runs.prepare(loaded, "draft-model", {"source": str(folder)}, "abc", Settings()).run
+        hashes.append(run.weights[folder.name])
+    assert len(hashes[0]) == 64 and hashes[0] == hashes[1] != hashes[2]
+
+
+@pytest.mark.parametrize("where", ["prompt", "stop"])
+def test_bytes_that_are_no_text_are_refused(loaded, where):
+    prompt, stop = ("caf\udce9", ()) if where == "prompt" else ("cafe", ("\udcff",))
+    with pytest.raises(UserError, match="not UTF-8"):
+        runs.prepare(loaded, "plain", {}, prompt, Settings(stop_strings=stop))

@@ -396,3 +396,22 @@ def test_a_half_character_before_the_stop_token_is_not_lost(by):
     piece = "\ufffd</s>"
     step = Step(0, 1, 1, len(nodes), nodes, path, own, (*half, stop), ("", "", piece), "stop_token", 0.1)
     assert Trace(run, (step,)).text == "\ufffd" == tokenizer.decode(half)
+
+
+def test_numbers_too_large_to_count_are_refused_and_a_byte_order_mark_is_not(tmp_path):
+    recorded = hand_made("ar")
+    row = json.loads(trace.step_line(recorded.steps[0]))
+    with pytest.raises(UserError, match="too large"):
+        trace.parse([trace.header_line(recorded.run), json.dumps({**row, "index": 10**400})])
+    back = trace.parse([trace.header_line(recorded.run), json.dumps({**row, "seconds": 3})])
+    assert type(back.steps[0].seconds) is float
+    file = tmp_path / "bom.jsonl"
+    trace.write(recorded, file)
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert trace.read(file) == recorded
+
+
+def test_what_is_not_finite_is_never_written():
+    recorded = hand_made("ar")
+    with pytest.raises(ValueError):
+        trace.step_line(replace(recorded.steps[0], seconds=float("inf")))

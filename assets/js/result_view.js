@@ -5,7 +5,8 @@
 //
 // `json` is one object, every key optional: "headline" [[text, tone], ...], "status" text and its "tone", "busy" bool,
 // "tiles" [{"value", "name", "definition"}], "lines" [[name, text], ...], "notes" [text, ...],
-// "definitions" [[name, text], ...] and "announce", which screen readers say aloud. Text only ever becomes text nodes.
+// "definitions" [[name, text], ...] and "announce", which screen readers say aloud. With "earlier" the tiles drawn last
+// stay, and its text is the status if there are any figures in them. Text only ever becomes text nodes.
 
 export function mount(element) {
   const body = add(element, "div", "sv-result");
@@ -13,11 +14,14 @@ export function mount(element) {
   spoken.setAttribute("role", "status");
   spoken.setAttribute("aria-live", "polite");
   let shown = null;
+  let tiles = null;
 
   function update(json) {
     if (json === shown) return;
     shown = json;
     const result = json ? JSON.parse(json) : {};
+    if (result.tiles) tiles = result.tiles;
+    if (result.earlier && tiles?.some(({value}) => /\d/.test(value))) result.status = result.earlier;
     const wasOpen = body.querySelector("details")?.open;
     body.replaceChildren();
     body.classList.toggle("sv-busy", Boolean(result.busy));
@@ -25,7 +29,7 @@ export function mount(element) {
     if (result.status !== undefined) {
       add(body, "p", `sv-status ${result.tone ? `sv-tone-${result.tone}` : ""}`, result.status);
     }
-    if (result.tiles) drawTiles(body, result.tiles);
+    if (tiles) drawTiles(body, tiles);
     if (result.lines) drawPairs(body, "sv-lines", result.lines);
     for (const note of result.notes || []) add(body, "p", "sv-note", note);
     if (result.definitions) {

@@ -5,14 +5,15 @@
 //
 // `text` is JSON, one value per line, and only ever grows: first {"run": id, ...}, then per step {"step": 1,
 // "drafted": 4, "accepted": 2, "untested": 1, "tokens": [["text", kind], ...], "end": reason or null}, with kind
-// accepted, rejected, correction, bonus or cut. Another run id starts anew. A token whose text is "" is part of a
+// accepted, rejected, correction, bonus, plain or cut. Another run id starts anew. A token whose text is "" is part of a
 // character that a later one completes. Text only ever becomes text nodes.
 
 const KINDS = {
   accepted: "drafted, and kept by the target",
-  rejected: "drafted, and refused by the target",
+  rejected: "drafted, and rejected by the target",
   correction: "the target's own, in place of a rejected one",
   bonus: "the target's own, after all that was drafted",
+  plain: "the target's own, nothing was drafted",
   cut: "drafted beyond the end of the run",
 };
 const ENDS = {stop_token: "the answer ends here", stop_string: "a stop string ends the run", length: "the budget ends the run"};
@@ -27,12 +28,15 @@ export function mount(element) {
   flow.setAttribute("role", "group");
   flow.setAttribute("aria-label", "The text, a group per verify pass");
   flow.dir = "ltr";
+  const key = add(element, "details", "sv-key");
+  add(key, "summary").textContent = "What the colours mean";
+  explain(key);
 
   let state;
   function reset() {
     state = {run: null, offset: 0, counts: {}, untested: 0, parts: []};
     flow.replaceChildren();
-    legend.hidden = true;
+    legend.hidden = key.hidden = true;
     drawEmpty(flow);
   }
 
@@ -41,7 +45,7 @@ export function mount(element) {
     if ("run" in value) {
       state.run = value.run;
       flow.replaceChildren();
-      legend.hidden = false;
+      legend.hidden = key.hidden = false;
     } else {
       drawStep(flow, value, state);
     }
@@ -67,7 +71,7 @@ export function mount(element) {
 function drawStep(flow, step, state) {
   const group = add(flow, "span", "sv-step");
   group.setAttribute("role", "group");
-  const own = step.tokens.map(([, kind]) => kind).find((kind) => kind === "correction" || kind === "bonus");
+  const own = step.tokens.map(([, kind]) => kind).find((kind) => ["correction", "bonus", "plain"].includes(kind));
   const drafted = step.drafted ? `drafted ${step.drafted}, accepted ${step.accepted}` : "nothing drafted";
   const title = [`step ${step.step}: ${drafted}`, own, ENDS[step.end]].filter(Boolean).join(", ");
   group.setAttribute("aria-label", title);
@@ -112,13 +116,17 @@ function drawToken(group, text, kind, parts) {
 function drawEmpty(flow) {
   const empty = add(flow, "div", "sv-empty");
   add(empty, "p").textContent = "The text appears here as it is written. Every token shows where it comes from:";
-  const list = add(empty, "dl");
+  explain(empty);
+}
+
+function explain(parent) {
+  const list = add(parent, "dl");
   for (const [kind, meaning] of Object.entries(KINDS)) {
     const pair = add(list, "div");
     drawToken(add(pair, "dt"), kind, kind, []);
     add(pair, "dd").textContent = meaning;
   }
-  add(empty, "p").textContent = "A thin line ends each verify pass. ␣ ⏎ ⇥ stand for space, new line and tab.";
+  add(parent, "p").textContent = "A thin line ends each verify pass. ␣ ⏎ ⇥ stand for space, new line and tab.";
 }
 
 function legendItem(legend, kind) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -50,19 +50,20 @@ def decode(
     *,
     detail: bool = True,
     phases: bool = False,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Step]:
     """Speculative decoding of a prompt's token ids; yields one Step per verify pass.
 
     The output is distributed exactly as the target's own, whatever the drafter proposes. With `detail` the steps tell
     the probabilities behind every decision; `phases` times draft, verify and decide, which takes synchronisation.
-    Closing the iterator at any moment leaves target and drafter ready for the next run. Raises UserError for prompts
-    that can't be decoded.
+    Closing the iterator at any moment leaves target and drafter ready for the next run; before the first step,
+    `should_stop` can end it, by Cancelled. Raises UserError for prompts that can't be decoded.
     """
     check_prompt(target, prompt)
     sampler, rng = settings.sampler, torch.Generator().manual_seed(settings.seed)
     clock = Clock(target.device, phases)
     with clock.prefill():
-        ctx = Context(list(prompt), target.prefill(prompt[:-1], drafter.hidden_layers))
+        ctx = Context(list(prompt), target.prefill(prompt[:-1], drafter.hidden_layers, should_stop))
     ending = make_ending(target, prompt, settings)
     recorder = Recorder(target.tokenizer, sampler, detail)
     while ending.room > 0:
@@ -91,7 +92,7 @@ def check_prompt(target: Target, prompt: Sequence[int]) -> None:
         raise UserError(f"The prompt holds token id {unknown}; {target.name} knows 0 to {target.vocab_size - 1}.")
     if target.max_tokens is not None and len(prompt) > target.max_tokens:
         raise UserError(
-            f"The prompt has {len(prompt)} tokens; {target.name} reads at most {target.max_tokens}, so shorten it."
+            f"The prompt has {len(prompt):,} tokens; {target.name} reads at most {target.max_tokens:,}, so shorten it."
         )
 
 

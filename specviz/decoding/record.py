@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -130,7 +131,7 @@ class Recorder:
                     p=self._candidates(favourites.indices, p, raw),
                     q=() if first is None else self._top_q(draft, first, [*scene.prefix, *draft.take(path[:depth])]),
                     residual=self._top_of(left, verdict.token) if place in rejected else (),
-                    margin=float(peak.values[0] - peak.values[1]) if len(peak.values) > 1 else None,
+                    margin=_margin(peak.values),
                     entropy=-float((raw * raw.clamp_min(TINY).log()).sum()),
                     overlap=None if first is None else float(torch.minimum(p, draft.q[first]).sum()),
                 )
@@ -191,6 +192,12 @@ def _node_numbers(scene: _Scene) -> list[tuple[float | None, ...]]:
 def _ranks(logits: Tensor, tokens: Tensor) -> Tensor:
     """The rank of each token in its row of logits [n, V]; 1 is the largest."""
     return (logits > logits.gather(1, tokens[:, None])).sum(-1) + 1
+
+
+def _margin(largest: Tensor) -> float | None:
+    """Between the two largest logits; None where the second one is ruled out."""
+    margin = float(largest[0] - largest[1]) if len(largest) > 1 else math.inf
+    return margin if math.isfinite(margin) else None
 
 
 def _short(value: float) -> float:

@@ -12,7 +12,7 @@ from specviz.drafters.early_exit import EarlyExit
 from specviz.drafters.ngram import NGram
 from specviz.drafters.plain import Plain
 from specviz.errors import UserError
-from specviz.models.load import load_model
+from specviz.models.load import load_model, weight_hash
 from specviz.models.target import Target
 
 __all__ = ["DRAFTERS", "Context", "DraftModel", "Drafter", "EarlyExit", "NGram", "Plain", "make_drafter"]
@@ -22,8 +22,10 @@ def _draft_model(target: Target, source: str = "self") -> Drafter:
     """source: "self" for the target as its own drafter, or the folder of a smaller model."""
     if source == "self":
         return DraftModel(target, target.model, target.tokenizer, f"{target.name} itself")
-    folder = Path(source).expanduser()
-    return DraftModel(target, *load_model(folder, target.dtype, target.device), name=folder.name)
+    folder = Path(source)
+    drafter = DraftModel(target, *load_model(folder, target.dtype, target.device), name=folder.resolve().name)
+    drafter.weights = weight_hash(folder)
+    return drafter
 
 
 DRAFTERS: dict[str, Callable[..., Drafter]] = {

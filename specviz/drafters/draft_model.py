@@ -13,7 +13,8 @@ from specviz.decoding.sampling import Sampler
 from specviz.drafters.base import Context, draft_chain
 from specviz.errors import UserError
 from specviz.models.cache import PrefixCache
-from specviz.models.target import Target
+from specviz.models.probe import check_rollback
+from specviz.models.target import PREFILL_CHUNK, Target
 
 
 class DraftModel:
@@ -33,10 +34,14 @@ class DraftModel:
         self.cache = PrefixCache(self.config)
         if self.cache.is_recurrent:
             raise UserError(f"{self.name} has recurrent layers, which can't be rolled back; choose another.")
+        if model is not target.model:
+            check_rollback(model, self.name)
         self.agreement = compare_vocabularies(target.tokenizer, tokenizer or target.tokenizer)
         self._masked = [token for token in self.agreement.foreign if token < target.vocab_size]
         self._known = int(model.get_input_embeddings().num_embeddings)  # ids it can read
         self._read: list[int] = []
+        self._context: Context | None = None  # of the run it is in
+        self.weights = target.weights if model is target.model else ""  # identifies its parameters, if known
 
     def propose(self, ctx: Context, gamma: int, sampler: Sampler, rng: torch.Generator) -> Draft:
         limit = getattr(self.config, "max_position_embeddings", None)
@@ -48,11 +53,21 @@ class DraftModel:
             return Draft.empty(f"{self.name} does not know token {unknown}; after it nothing is drafted.")
         if gamma == 0:
             return Draft.empty()
+        if ctx is not self._context:  # a new run reads its prompt anew: runs repeat bit for bit, and are timed alike
+            self._context = ctx
+            self._rewind([])
         self._rewind(ctx.tokens)
-        return draft_chain(self._step, ctx, gamma, sampler, rng)
+        unread = ctx.tokens[len(self._read) : -1]
+
+        def step(token: int) -> Tensor:
+            logits = self._fitted(self._forward([*unread, token]))  # what it lacks is read along with the first token
+            unread.clear()
+            return logits
+
+        return draft_chain(step, ctx, gamma, sampler, rng)
 
     def _rewind(self, tokens: list[int]) -> None:
-        """Crop the cache to the longest common prefix, and read all but the last of what it lacks."""
+        """Crop the cache to the longest common prefix with all of the tokens but the last."""
         common = 0
         for mine, committed in zip(self._read, tokens[:-1], strict=False):
             if mine != committed:
@@ -60,14 +75,14 @@ class DraftModel:
             common += 1
         self.cache.crop(common)
         del self._read[common:]
-        if missing := tokens[common:-1]:
-            self._forward(missing)
-
-    def _step(self, token: int) -> Tensor:
-        return self._fitted(self._forward([token])[-1])
 
     def _forward(self, tokens: list[int]) -> Tensor:
-        """Logits [1, V] after the last of these tokens."""
+        """Logits [V of the drafter] after the last of these tokens."""
+        for start in range(0, len(tokens) - PREFILL_CHUNK, PREFILL_CHUNK):
+            self._pass(tokens[start : start + PREFILL_CHUNK])
+        return self._pass(tokens[(len(tokens) - 1) // PREFILL_CHUNK * PREFILL_CHUNK :])
+
+    def _pass(self, tokens: list[int]) -> Tensor:
         start = len(self._read)
         device = self.model.device
         output = self.model(
@@ -78,7 +93,7 @@ class DraftModel:
             logits_to_keep=1,
         )
         self._read.extend(tokens)
-        logits: Tensor = output.logits[0].to(self.target.device)
+        logits: Tensor = output.logits[0, -1].to(self.target.device)
         return logits
 
     def _fitted(self, logits: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 BLUE = "#0072B2"  # Okabe and Ito's palette, told apart with any colour vision
-GREY = "#808080"  # contrast of at least 3.6 to both the white and the dark panels of the page
+GREY = "#7e7e7e"  # 4 to 1 on the white and on the dark panel, the most one grey can have; the page colours text itself
 HEIGHT = 320  # pixels; without a fixed height the page jumps when a figure arrives
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from specviz import memory
@@ -14,6 +14,15 @@ from specviz.models.pack import pack
 
 CONTEXT = 2048  # tokens of context that the memory check allows for
 GAMMA = 8
+
+
+def weight_hash(folder: Path) -> str:
+    """sha256 over the folder's safetensors files, in the order of their names."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")):
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()
 
 
 def load_model(
@@ -49,7 +58,9 @@ def load_model(
         if missing := sorted(info["missing_keys"]):  # transformers would make them up
             raise ValueError(f"{len(missing)} tensors are missing, first {missing[0]}")
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # a config can be wrong in as many ways as there are models
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise UserError(f"The model in {folder} can't be loaded ({reason[0]}); check that it is complete.") from error
     if packed:

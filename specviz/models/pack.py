@@ -56,3 +56,7 @@ def pack(model: nn.Module) -> int:
                 setattr(module, name, PackedLinear(child))
                 replaced += 1
     return replaced
+
+
+def is_packed(model: nn.Module) -> bool:
+    return any(isinstance(module, PackedLinear) for module in model.modules())

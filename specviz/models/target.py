@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specviz.decoding.draft import ROOT, Draft
-from specviz.errors import UserError
+from specviz.errors import Cancelled, UserError
 from specviz.models.cache import PrefixCache
+from specviz.models.probe import check_rollback
 
-PREFILL_CHUNK = 1024  # tokens per forward pass over a long prompt: bounds the memory of its activations
+PREFILL_CHUNK = 256  # tokens per forward pass over a prompt: bounds its memory, and how long a stop has to wait
 
 
 class Target:
@@ -45,6 +46,7 @@ class Target:
         inputs = inspect.signature(model.forward).parameters
         if "cache" not in inputs:
             raise UserError(f"{self.name} takes no cache, so it can't be rolled back; choose another model.")
+        check_rollback(model, self.name)
         self._takes_positions = "position_ids" in inputs
         self._pending: tuple[int, list[int], bool, Any] | None = None
         self._hidden_layers: tuple[int, ...] = ()
@@ -81,18 +83,25 @@ class Target:
             token for ids in named for token in (ids if isinstance(ids, list) else [ids]) if token is not None
         )
 
-    def prefill(self, tokens: Sequence[int], hidden_layers: tuple[int, ...] = ()) -> Tensor | None:
+    def prefill(
+        self,
+        tokens: Sequence[int],
+        hidden_layers: tuple[int, ...] = (),
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Tensor | None:
         """Read a prompt (all but its last token) into a fresh cache; an empty one is fine.
 
         Returns the hidden rows of `hidden_layers`, [len(tokens), len(hidden_layers) * D], or None if none are asked
         for. Layer i is transformers' `hidden_states[i]`: 0 the embeddings, i the output of the i-th layer, and
-        the last one after the final norm.
+        the last one after the final norm. Raises Cancelled within PREFILL_CHUNK tokens of `should_stop()` being true.
         """
         self.cache = PrefixCache(self.config)
         self._hidden_layers = hidden_layers
         self._pending = None
         rows = []
         for start in range(0, len(tokens), PREFILL_CHUNK):
+            if should_stop():
+                raise Cancelled
             chunk = tokens[start : start + PREFILL_CHUNK]
             output = self.model.base_model(**self._inputs(chunk, start))  # no logits are needed here
             rows.append(self._hidden_rows(output))
@@ -195,6 +204,8 @@ class Target:
         prefix = torch.ones(len(draft) + 1, base, dtype=torch.bool)
         visible = torch.cat([prefix, draft.visibility()], 1).to(self.device)  # [n+1, base+n+1]
         kinds = set(getattr(self.config, "layer_types", None) or [])
+        if not kinds <= {"full_attention", "sliding_attention"} or getattr(self.config, "attention_types", None):
+            raise UserError(f"{self.name} has layers whose attention can't be masked as a tree; use a chain.")
         window = getattr(self.config, "sliding_window", None)
         if window and kinds != {"full_attention"}:
             columns = torch.cat([torch.arange(base, device=self.device), positions])

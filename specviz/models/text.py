@@ -47,7 +47,7 @@ class TextStream:
         """What the ids up to `end` add to those shown; a character that the prompt began is shown whole."""
         before, after = self._decode(self.anchor, self.shown), self._decode(self.anchor, end)
         if not after.startswith(before):
-            before = before.removesuffix(INCOMPLETE)
+            before = before.rstrip(INCOMPLETE)
         return after[len(before) :]
 
     def _boundary(self) -> int:

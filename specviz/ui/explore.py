@@ -17,6 +17,8 @@ from specviz.ui.screens import Screen
 
 MODEL_EVENTS = "model"  # all events that use a model share this queue and its one limit
 VISITORS_AT_ONCE = 16  # they wait for the model's lock in turns, and see that they wait
+# Said by the browser itself, so before any answer of the server; the run's end sets it back.
+STOPPING = "() => ({__type__: 'update', value: 'Stopping…', interactive: false})"
 FALLBACK = {"ngram_min": 1, "ngram_max": 3, "exit_layer": 8, "gamma": 4}  # where a preset names no default
 
 
@@ -62,16 +64,16 @@ def _settings(pairings: dict[str, Pairing], prompt: gr.Textbox) -> tuple[Form, G
     note = gr.Markdown(preset.note, elem_classes="sv-drafter-note")
     with gr.Column(visible="ngram" in kinds, min_width=0) as ngram:
         with gr.Row():
-            ngram_min = gr.Number(_default(preset, "ngram_min"), label="Shortest match", precision=0, min_width=90)
-            ngram_max = gr.Number(_default(preset, "ngram_max"), label="Longest match", precision=0, min_width=90)
+            ngram_min = gr.Number(_default(preset, "ngram_min"), label="Shortest match", min_width=90)
+            ngram_max = gr.Number(_default(preset, "ngram_max"), label="Longest match", min_width=90)
         pick = gr.Radio(list(form.PICKS), value="recent", label="Of several matches, follow the most")
     with gr.Column(visible="early-exit" in kinds, min_width=0) as exit_group:
-        exit_layer = gr.Number(_default(preset, "exit_layer"), label="Exit after layer", precision=0)
+        exit_layer = gr.Number(_default(preset, "exit_layer"), label="Exit after layer")
     length = _default(preset, "gamma")
     gamma = gr.Slider(0, form.MAX_GAMMA, length, step=1, label="Draft length (gamma)", elem_id="gamma")
     temperature = gr.Slider(0, form.MAX_TEMPERATURE, 0, step=0.1, label="Temperature (0: greedy)", elem_id="heat")
     budget = gr.Slider(1, form.MAX_TOKENS, 64, step=1, label="New tokens at most", elem_id="budget")
-    seed = gr.Number(0, label="Seed", precision=0, elem_id="seed")
+    seed = gr.Number(0, label="Seed", elem_id="seed")
     info = f"{REPEATS} times in turns with plain decoding, after the run"
     measure = gr.Checkbox(True, label="Measure the speed-up", info=info, elem_id="measure")
     controls = Form(
@@ -102,7 +104,8 @@ def _wire_settings(pairings: dict[str, Pairing], controls: Form, groups: Groups)
 
     quiet = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
     controls.drafter.input(choose, [controls.pairing, controls.drafter], shown, **quiet)
-    controls.pairing.input(choose_pairing, controls.pairing, [controls.drafter, *shown], **quiet)
+    # Not `input`: a list that is only passed by keyboard sends that too, and would undo the choice of the drafter.
+    controls.pairing.select(choose_pairing, controls.pairing, [controls.drafter, *shown], **quiet)
 
 
 def _wire_run(explorer: Explorer, controls: Form, outputs: Screen) -> None:
@@ -119,7 +122,8 @@ def _wire_run(explorer: Explorer, controls: Form, outputs: Screen) -> None:
         api_visibility="private",
     )
     done.failure(explorer.failed, None, list(outputs), **at_once)
-    outputs.stop.click(explorer.stop, None, list(outputs), **at_once)
+    said = outputs.stop.click(None, None, outputs.stop, js=STOPPING, api_visibility="private")
+    said.then(explorer.stop, None, list(outputs), **at_once)
 
 
 def _first_drafter(pairing: Pairing) -> DrafterPreset:

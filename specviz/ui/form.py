@@ -110,7 +110,7 @@ def _prompt(value: Any) -> str:
 def _whole(name: str, value: Any, low: int, high: int) -> int:
     number = _number(name, value, low, high, "a whole number")
     if number != int(number):
-        raise UserError(f"{name} is {value}; give a whole number from {low} to {high}.")
+        raise UserError(f"{name} is {value:g}; give a whole number from {low:,} to {high:,}.")
     return int(number)
 
 
@@ -119,5 +119,10 @@ def _number(name: str, value: Any, low: float, high: float, kind: str = "a numbe
         raise UserError(f"{name} is missing; give {kind} from {low:,} to {high:,}.")
     known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not known or not low <= value <= high:
-        raise UserError(f"{name} is {str(value)[:40]}; give {kind} from {low:,} to {high:,}.")
+        raise UserError(f"{name} is {_said(value)}; give {kind} from {low:,} to {high:,}.")
     return float(value)
+
+
+def _said(value: Any) -> str:
+    """The value as it was typed, at most."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)[:40]

@@ -14,19 +14,20 @@ from typing import Any, TypeVar
 import gradio as gr
 
 from specviz import runs
-from specviz.errors import UserError
-from specviz.measure import Cancelled, compare
+from specviz.errors import Cancelled, UserError
+from specviz.measure import compare
 from specviz.presets import Pairing
 from specviz.ui import form, screens, wire
 from specviz.ui.loading import Models
 from specviz.ui.report import Record
-from specviz.ui.screens import Screen
+from specviz.ui.screens import SKIP, Screen
 from specviz.ui.visits import Turns, Visits
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 REPEATS = 3
+MAX_PROMPT_TOKENS = 2048  # a longer one would hold the model for many seconds before its first token
 YIELD_SECONDS = 0.07  # at most 14 updates a second, however fast the tokens come
 LOOK_UP_SECONDS = 0.2  # how often loading looks whether to stop
 UNEXPECTED = "Something went wrong on the server, which has the details in its log. Your settings are as you left them."
@@ -55,7 +56,10 @@ class Explorer:
         session = _session(request)
         stop = self.visits.begin(session)
         try:
-            yield from self.explore(form.Form(*values), stop)
+            for screen in self.explore(form.Form(*values), stop):
+                if screen.stop is not SKIP:  # the last one: from here on there is nothing to stop
+                    self.visits.end(session, stop)
+                yield screen
         finally:
             self.visits.end(session, stop)
 
@@ -72,21 +76,31 @@ class Explorer:
         return screens.ready(screens.message(NOT_STARTED))
 
     def explore(self, asked: form.Form, stop: threading.Event) -> Iterator[Screen]:
-        """A whole run, from the form to the verdict. The last screen has the buttons ready again."""
+        """A whole run, from the form to the verdict. The last screen, and no other, sets the buttons: ready again."""
+        begun = False
         try:
-            yield from self._explore(form.read(asked, self.pairings), stop)
-        except Stopped:
+            for screen in self._explore(form.read(asked, self.pairings), stop):
+                begun = begun or screen.tokens is not SKIP
+                yield screen
+        except (Stopped, Cancelled):
             yield screens.ready(screens.message("Stopped before the first token", tone=""))
         except UserError as error:
-            yield screens.ready(screens.message(str(error)))
+            yield screens.ready(screens.message(str(error), begun=begun))
         except Exception:
             log.exception("a run failed")
-            yield screens.ready(screens.message(UNEXPECTED))
+            yield screens.ready(screens.message(UNEXPECTED, begun=begun))
 
     def _explore(self, ask: form.Ask, stop: threading.Event) -> Iterator[Screen]:
         loaded = yield from self._load(ask, stop)
-        prepared = runs.prepare(loaded, ask.preset.kind, ask.drafter_settings, ask.prompt, ask.settings)
-        record = Record(prepared.run)
+        prepared = runs.prepare(
+            loaded,
+            ask.preset.kind,
+            ask.drafter_settings,
+            ask.prompt,
+            ask.settings,
+            max_prompt_tokens=MAX_PROMPT_TOKENS,
+        )
+        record = Record(prepared.run, drafter=ask.preset.title, repeats=REPEATS)
         with self.turns.queue(loaded.lock) as turn:
             while not turn.take():
                 _unless(stop)
@@ -94,6 +108,7 @@ class Explorer:
             yield from self._decode(prepared, record, stop)
             if ask.measure and record.drafts and record.is_complete:
                 yield from self._measure(prepared, record, stop)
+        record.done = True
         yield screens.finished(record, loaded)
 
     def _load(self, ask: form.Ask, stop: threading.Event) -> Generator[Screen, None, runs.Loaded]:
@@ -105,15 +120,18 @@ class Explorer:
         return loading.result()
 
     def _decode(self, prepared: runs.Prepared, record: Record, stop: threading.Event) -> Iterator[Screen]:
-        """Decode once, in full view. The time that showing takes is not measured."""
+        """Decode once, in full view. The time that showing takes is not measured. The run before stays in view until
+        there is a first token, so that whatever goes wrong until then leaves it whole."""
         text = wire.head(uuid.uuid4().hex, record.run)
-        reading = screens.working("Reading the prompt")
-        yield Screen(tokens=text, verdict=reading, details="", chart=screens.chart(record))
+        yield Screen(verdict=screens.working("Reading the prompt"))
         shown = 0.0
         with _closing(prepared.steps()) as steps:
             for step in steps:
                 record.steps.append(step)
                 text += wire.line(step)
+                if len(record.steps) == 1:
+                    yield Screen(tokens=text, verdict=screens.progress(record), details="", chart=screens.chart(record))
+                    shown = time.perf_counter()
                 if stop.is_set():
                     break
                 if time.perf_counter() - shown >= YIELD_SECONDS:
@@ -127,13 +145,14 @@ class Explorer:
         loaded = prepared.loaded
         drafter, prompt, settings = prepared.drafter, prepared.prompt, prepared.settings
         timed = compare(loaded.target, drafter, prompt, settings, repeats=REPEATS, should_stop=stop.is_set)
-        yield Screen(verdict=screens.measuring(record, REPEATS), details=screens.details(record))
+        warmed = 0
+        yield Screen(verdict=screens.measuring(record, warmed), details=screens.details(record))
         try:
             with _closing(timed):
                 for record.comparison in timed:
+                    warmed += record.comparison.repeats == 0
                     if record.comparison.repeats < REPEATS:
-                        verdict = screens.measuring(record, REPEATS)
-                        yield Screen(verdict=verdict, details=screens.details(record))
+                        yield Screen(verdict=screens.measuring(record, warmed))
         except Cancelled:
             record.stopped = True
 

@@ -37,3 +37,8 @@ def view(module: str, value: str, **settings: Any) -> gr.HTML:
         apply_default_css=False,
         **settings,
     )
+
+
+def script(name: str) -> str:
+    """assets/js/`name`, to run once when its component is there."""
+    return (ASSETS / "js" / name).read_text(encoding="utf-8")

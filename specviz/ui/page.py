@@ -10,7 +10,7 @@ from specviz import runs
 from specviz.presets import load_pairings
 from specviz.ui.explore import explore_tab
 from specviz.ui.handlers import Explorer
-from specviz.ui.javascript import CSS
+from specviz.ui.javascript import CSS, script
 from specviz.ui.loading import Loader, Models
 from specviz.ui.theme import theme
 
@@ -27,7 +27,7 @@ def build_demo(
     explorer = Explorer(load_pairings(), Models(loader, device=device, dtype=dtype, offline=offline))
     demo = gr.Blocks(title="specviz", analytics_enabled=False, delete_cache=(3600, 3600))
     with demo:
-        gr.HTML(HEADER, apply_default_css=False, js_on_load=None)
+        gr.HTML(HEADER, apply_default_css=False, js_on_load=script("focus.js"))
         with gr.Tabs(), gr.Tab("Explore"):
             explore_tab(explorer)
         demo.unload(explorer.leave)

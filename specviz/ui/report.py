@@ -11,6 +11,8 @@ from specviz.trace import FinishReason, Run, Step, Trace
 
 Pieces = list[tuple[str, str]]  # text and its tone: faster, slower, even, muted, error or ""
 Lines = list[tuple[str, str]]  # name, text
+NOISY = 1.6  # with the largest ratio so many times the smallest, the repeats say nothing
+SHOWN_PROMPT = 60  # characters
 
 SPEED = (
     "Plain time per token / speculative time per token, prefill excluded, both to the same number of tokens in turns; "
@@ -26,6 +28,9 @@ class Record:
     steps: list[Step] = field(default_factory=list)
     comparison: Comparison | None = None
     stopped: bool = False
+    drafter: str = ""  # as the page calls it
+    repeats: int = 3  # asked for; fewer than these prove nothing
+    done: bool = False  # nothing more is to come
 
     @property
     def trace(self) -> Trace:
@@ -39,6 +44,11 @@ class Record:
     def drafts(self) -> bool:
         """Whether it could draft at all; otherwise it is plain decoding, and there is nothing to compare."""
         return self.run.drafter != "plain" and self.run.gamma > 0
+
+    @property
+    def measured(self) -> Comparison | None:
+        """The comparison once all its repeats are there."""
+        return self.comparison if self.comparison and self.comparison.repeats >= self.repeats else None
 
 
 def verdict(record: Record) -> Pieces:
@@ -57,13 +67,15 @@ def verdict(record: Record) -> Pieces:
 
 
 def _speed(opening: str, per_pass: float, record: Record) -> Pieces:
-    comparison = record.comparison
+    comparison = record.measured
     if comparison is None or comparison.speedup is None or comparison.spread is None:
-        why = "stopped before the speed-up was measured" if record.stopped else "speed-up not measured"
-        return [(f"{opening}; ", ""), (why, "muted")]
-    speed, (low, high) = times(comparison.speedup), comparison.spread
-    digits = len(speed.partition(".")[2])
-    over = f"({low:.{digits}f} to {high:.{digits}f} over {plural(comparison.repeats, 'repeat')})"
+        return [(f"{opening}; ", ""), (_unmeasured(record), "muted")]
+    low, high = (round(ratio, 2) for ratio in comparison.spread)  # what is claimed is what can be read off
+    speed = f"{comparison.speedup:.2f}"
+    over = f"({low:.2f} to {high:.2f} over {plural(comparison.repeats, 'repeat')})"
+    if is_noisy(comparison):
+        busy = f"the machine was too busy to tell the speed-up {over}; run again"
+        return [(f"{opening}; ", ""), (busy, "muted")]
     if low > 1:
         return [(f"{opening}, ", ""), (f"{speed}× faster", "faster"), (" than plain decoding ", ""), (over, "muted")]
     if high < 1:
@@ -73,27 +85,36 @@ def _speed(opening: str, per_pass: float, record: Record) -> Pieces:
     return [(f"{opening}, ", ""), (same, "even"), (" from plain decoding ", ""), (over, "muted")]
 
 
-def times(ratio: float) -> str:
-    """A ratio with one decimal, or two where one would not tell it from 1 or from 0."""
-    return f"{ratio:.1f}" if ratio >= 0.1 and f"{ratio:.1f}" != "1.0" else f"{ratio:.2f}"
+def _unmeasured(record: Record) -> str:
+    timed = record.comparison
+    if not record.stopped:
+        return "speed-up not measured"
+    if timed is None or timed.repeats == 0:
+        return "measuring was stopped before the first repeat was complete"
+    return f"measuring was stopped after {timed.repeats} of {plural(record.repeats, 'repeat')}"
+
+
+def is_noisy(comparison: Comparison) -> bool:
+    """The repeats disagree so much that something else must have used the machine."""
+    return comparison.spread is not None and comparison.spread[1] > NOISY * comparison.spread[0]
 
 
 def tiles(record: Record | None) -> list[dict[str, str]]:
     """The four figures of a run; dashes before there is one."""
     numbers = acceptance(record.trace) if record else None
-    comparison = record.comparison if record else None
-    speed, name = "–", "speed against plain"
-    if comparison is not None and comparison.speedup is not None and comparison.plain_tokens_per_s is not None:
-        speed = f"{times(comparison.speedup)}×"
-        name += f" (plain: {comparison.plain_tokens_per_s:.0f} tokens/s)"
-    elif record is not None and (record.stopped or not record.drafts or comparison is not None):
+    timed = record.measured if record and record.done else None
+    speed, name = "–", "speed-up"
+    if timed is not None and timed.speedup is not None and not is_noisy(timed):
+        speed = f"{timed.speedup:.2f}×"
+        name += f" (plain: {timed.plain_tokens_per_s:.0f} tokens/s)" if timed.plain_tokens_per_s else ""
+    elif record is not None and (record.done or not record.drafts):
         speed = "n/a"
     per_pass, rate, length = "–", "–", "–"
     if numbers is not None and numbers.steps:
         per_pass, rate = _figure(numbers.tokens_per_pass), _percent(numbers.acceptance_rate)
         length = _figure(numbers.acceptance_length)
     shown = [
-        (per_pass, "tokens per verify pass", DEFINITIONS["tokens_per_pass"]),
+        (per_pass, "tokens per pass", DEFINITIONS["tokens_per_pass"]),
         (rate, "acceptance rate", DEFINITIONS["acceptance_rate"]),
         (length, "acceptance length", DEFINITIONS["acceptance_length"]),
         (speed, name, SPEED),
@@ -106,10 +127,12 @@ def equality(record: Record, text: TokenText) -> tuple[str, str]:
     run, comparison = record.run, record.comparison
     if not record.drafts:
         return "", ""
+    rounding = "" if run.dtype == "float32" else f", up to rounding in {run.dtype}"
+    lossless = f"Output: lossless by the acceptance rule{rounding}"
     if run.sampler["temperature"] > 0:
-        return "Output: lossless by the acceptance rule. Sampled runs differ by chance, so tokens are not compared.", ""
-    if comparison is None:
-        return "Output: lossless by the acceptance rule; not compared with plain decoding in this run.", ""
+        return f"{lossless}. Sampled runs differ by chance, so tokens are not compared.", ""
+    if comparison is None or comparison.identical is None:
+        return f"{lossless}; not compared with plain decoding in this run.", ""
     parting = comparison.divergence
     if parting is None:
         return f"Output: identical to plain decoding, all {plural(comparison.tokens, 'token')}.", "good"
@@ -137,9 +160,15 @@ def lines(record: Record) -> Lines:
     shown: Lines = [("Ended", ended(trace.finish_reason, len(trace.tokens)))]
     if record.drafts:
         shown.append(("Drafted", drafted))
-    if clock.prefill_s is not None:
-        shown.append(("Prompt", f"{plural(len(run.prompt), 'token')}, read in {clock.prefill_s:.2f} s"))
-    return [*shown, ("Run", facts(run))]
+    read = "" if clock.prefill_s is None else f", read in {clock.prefill_s:.2f} s"
+    shown.append(("Prompt", f"“{shortened(run.prompt_text)}” ({plural(len(run.prompt), 'token')}{read})"))
+    return [*shown, ("Run", facts(run, record.drafter))]
+
+
+def shortened(prompt: str) -> str:
+    """The beginning of a prompt, in one line."""
+    words = " ".join(prompt.split())
+    return words if len(words) <= SHOWN_PROMPT else words[:SHOWN_PROMPT].rstrip() + "…"
 
 
 def ended(reason: FinishReason, tokens: int) -> str:
@@ -151,14 +180,14 @@ def ended(reason: FinishReason, tokens: int) -> str:
     }[reason]
 
 
-def facts(run: Run) -> str:
+def facts(run: Run, drafter: str = "") -> str:
     """Target, drafter, sampler, device, number format and seed, in one line."""
     settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in run.drafter_settings.items())
     threads = [] if run.threads is None or "thread" in run.device else [plural(run.threads, "thread")]
     parts = [
         run.target,
-        run.drafter + (f" ({settings})" if settings else ""),
-        f"gamma {run.gamma}",
+        (drafter or run.drafter) + (f" ({settings})" if settings else ""),
+        *([] if run.drafter == "plain" else [f"gamma {run.gamma}"]),
         f"temperature {run.sampler['temperature']:g}",
         f"seed {run.seed}",
         run.device,
@@ -170,7 +199,7 @@ def facts(run: Run) -> str:
 
 def definitions() -> list[tuple[str, str]]:
     names = ("tokens_per_pass", "acceptance_rate", "acceptance_length", "untested", "cut")
-    return [*((name.replace("_", " "), DEFINITIONS[name]) for name in names), ("speed against plain", SPEED)]
+    return [*((name.replace("_", " "), DEFINITIONS[name]) for name in names), ("speed-up", SPEED)]
 
 
 def plural(count: int, noun: str) -> str:

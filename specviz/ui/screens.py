@@ -16,6 +16,7 @@ from specviz.ui.report import Pieces, Record, plural
 
 Value = Any  # what a Gradio component takes
 SKIP: Value = gr.skip()
+WARM_UPS = 2  # speculative and plain, as `compare` does it
 
 
 class Screen(NamedTuple):
@@ -40,21 +41,28 @@ def empty() -> str:
 
 
 def starting() -> Screen:
-    return Screen(verdict=working("Starting"), run=gr.Button(interactive=False), stop=gr.Button(interactive=True))
+    return Screen(
+        verdict=working("Starting"), run=gr.Button(interactive=False), stop=gr.Button("Stop", interactive=True)
+    )
 
 
 def ready(verdict: Value = SKIP, **outputs: Value) -> Screen:
     """Run works again."""
-    return Screen(verdict=verdict, run=gr.Button(interactive=True), stop=gr.Button(interactive=False), **outputs)
+    off = gr.Button("Stop", interactive=False)  # it may have said "Stopping…"
+    return Screen(verdict=verdict, run=gr.Button(interactive=True), stop=off, **outputs)
 
 
-def message(sentence: str, tone: str = "error") -> str:
-    """One sentence in place of a verdict."""
-    return _card(headline=[(sentence, tone)], status="", tiles=report.tiles(None), announce=sentence)
+def message(sentence: str, tone: str = "error", begun: bool = False) -> str:
+    """One sentence in place of a verdict. Unless the run had begun, the one before it stays in view."""
+    headline, kept = [(sentence, tone)], "Below is the run before this one."
+    if begun:
+        return _card(headline=headline, status="", tiles=report.tiles(None), announce=sentence)
+    return _card(headline=headline, status="", earlier=kept, announce=sentence)
 
 
 def working(sentence: str) -> str:
-    return _card(headline=[(sentence, "muted")], status="", busy=True, tiles=report.tiles(None))
+    """What is done before there is a first token; the run before stays in view."""
+    return _card(headline=[(sentence, "muted")], status="", earlier="", busy=True)
 
 
 def waiting(ahead: int) -> str:
@@ -71,10 +79,11 @@ def progress(record: Record) -> str:
     return _card(headline=headline, status=status, busy=True, tiles=report.tiles(record))
 
 
-def measuring(record: Record, repeats: int) -> str:
-    """The figures are there, the speed-up is still to come."""
-    timed = record.comparison
-    now = "warming up" if timed is None else f"repeat {timed.repeats + 1} of {repeats}"
+def measuring(record: Record, warmed: int) -> str:
+    """The figures are there, the speed-up is still to come. `warmed`: how many of the two untimed runs are over."""
+    now = f"warming up ({warmed + 1} of {WARM_UPS})"
+    if warmed >= WARM_UPS:
+        now = f"repeat {record.comparison.repeats + 1 if record.comparison else 1} of {record.repeats}"
     headline = [(f"{acceptance(record.trace).tokens_per_pass or 0:.1f} tokens per verify pass", "")]
     status = f"measuring against plain decoding: {now}"
     return _card(headline=headline, status=status, busy=True, tiles=report.tiles(record))
@@ -97,6 +106,8 @@ def details(record: Record) -> str:
 
 
 def chart(record: Record) -> Value:
+    if not acceptance(record.trace).drafted:
+        return gr.Plot(visible=False)  # nothing was drafted, so there is nothing to draw
     return gr.Plot(histogram.plot(histogram.info(record.trace)), visible=True)
 
 
@@ -107,6 +118,7 @@ def _card(
     tone: str = "",
     busy: bool = False,
     tiles: list[dict[str, str]] | None = None,
+    earlier: str | None = None,
     lines: report.Lines | None = None,
     notes: list[str] | None = None,
     definitions: list[tuple[str, str]] | None = None,
@@ -119,6 +131,7 @@ def _card(
         "tone": tone or None,
         "busy": busy or None,
         "tiles": tiles,
+        "earlier": earlier,
         "lines": lines,
         "notes": notes,
         "definitions": definitions,

@@ -7,6 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+MAX_VISITS = 1000  # more than can ever wait; beyond it, those who asked and never came are forgotten
 POLL_SECONDS = 0.25  # how long one try for the lock may take
 
 
@@ -21,9 +22,11 @@ class Visits:
     def arrive(self, session: str) -> threading.Event:
         """A run has been asked for; one that the visitor left behind is told to stop."""
         with self._guard:
-            if session in self._runs:
-                self._runs[session].set()
+            left = [self._runs.pop(session)] if session in self._runs else []
             event = self._runs[session] = threading.Event()
+            left += [self._runs.pop(next(iter(self._runs))) for _ in range(len(self._runs) - MAX_VISITS)]
+        for old in left:
+            old.set()
         return event
 
     def begin(self, session: str) -> threading.Event:

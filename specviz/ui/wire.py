@@ -7,7 +7,7 @@ from typing import Any
 
 from specviz.trace import Run, Step
 
-SHOWN = ("accepted", "rejected", "correction", "bonus", "cut")  # kinds of tokens in the text
+SHOWN = ("accepted", "rejected", "correction", "bonus", "plain", "cut")  # kinds of tokens in the text
 
 
 def head(run_id: str, run: Run) -> str:
@@ -31,7 +31,10 @@ def line(step: Step) -> str:
 
 
 def tokens(step: Step) -> list[tuple[str, str]]:
-    """(text, kind) of everything that the view shows of a step; "" while a character is incomplete."""
+    """(text, kind) of everything that the view shows of a step; "" while a character is incomplete.
+
+    What the target says where nothing was drafted is no bonus, but plain.
+    """
     shown: list[tuple[str, str]] = []
     texts = iter(step.text)
     place = -1
@@ -41,7 +44,7 @@ def tokens(step: Step) -> list[tuple[str, str]]:
             shown.append((next(texts), "accepted"))
             place = node
         elif step.last is not None:
-            shown.append((next(texts), step.last.kind))
+            shown.append((next(texts), step.last.kind if step.nodes else "plain"))
     return shown + [(node.text, "cut") for node in step.nodes if node.outcome == "cut"]
 
 

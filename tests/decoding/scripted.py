@@ -32,7 +32,7 @@ class ScriptedTarget:
         self.vocab_size = VOCAB if tokenizer is None else len(tokenizer)
         self.read = 0  # tokens in what would be the cache
 
-    def prefill(self, tokens: Sequence[int], hidden_layers: tuple[int, ...] = ()) -> None:
+    def prefill(self, tokens: Sequence[int], hidden_layers: tuple[int, ...] = (), *_: object) -> None:
         self.read = len(tokens)
 
     def verify(self, last: int, draft: Draft) -> tuple[torch.Tensor, None]:

@@ -61,7 +61,7 @@ class TableTarget:
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits
 
-    def prefill(self, tokens: Sequence[int], hidden_layers: tuple[int, ...] = ()) -> None:
+    def prefill(self, tokens: Sequence[int], hidden_layers: tuple[int, ...] = (), *_: object) -> None:
         self.read = list(tokens)
 
     def verify(self, last: int, draft: Draft) -> tuple[Tensor, None]:

@@ -89,11 +89,6 @@ class Checked(DraftModel):
             self.checks += 1
         return draft
 
-    def _rewind(self, tokens: list[int]) -> None:
-        super()._rewind(tokens)
-        assert len(self.cache) == len(self._read) == len(tokens) - 1
-        assert self._read == tokens[:-1]
-
 
 @pytest.mark.parametrize("gamma", [1, 2, 3, 5])
 def test_the_draft_cache_holds_exactly_the_accepted_prefix_and_self_draft_is_always_right(gamma):

@@ -13,7 +13,7 @@ from fakes import SampledTree, TopKTree, byte_tokenizer, reference_decode, refer
 from specviz.decoding.draft import ROOT, Draft
 from specviz.decoding.engine import Settings, decode
 from specviz.decoding.sampling import Sampler, one_hot
-from specviz.drafters import DraftModel, Plain
+from specviz.drafters import DraftModel, NGram, Plain
 from specviz.trace import Candidate, Node, Step
 
 PROMPT = [3, 1, 4, 1, 5, 9]
@@ -412,3 +412,12 @@ def test_text_comes_from_the_tokenizer():
     pieces = decode(target, Says(text, 259), PROMPT, Settings(gamma=7, max_new_tokens=8, stop_tokens=frozenset()))
     step = next(pieces)
     assert [node.text for node in step.nodes] == ["H", "i", " ", "⟨F0⟩", "⟨9F⟩", "⟨8E⟩", "⟨88⟩"]
+
+
+def test_a_margin_to_a_token_that_is_ruled_out_is_undefined():
+    target = tiny_target()
+    only = torch.full((31,), -torch.inf)
+    only[4] = 1.0
+    target.model.lm_head.register_forward_hook(lambda module, args, out: only.expand_as(out))
+    step = next(decode(target, NGram(target), [4, 4, 4], Settings(gamma=2, max_new_tokens=5)))
+    assert all(decision.margin is None for decision in step.decisions) and step.num_accepted == 2

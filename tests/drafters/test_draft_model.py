@@ -116,11 +116,41 @@ def test_tokens_already_read_are_not_read_again():
     drafter.model.register_forward_pre_hook(
         lambda module, args, kwargs: read.extend(kwargs["input_ids"][0].tolist()), with_kwargs=True
     )
-    first = propose(drafter, PROMPT, 3)
+    ctx, sampler, rng = Context(list(PROMPT), None), Sampler(), torch.Generator()
+    first = drafter.propose(ctx, 3, sampler, rng)
+    assert read == [*PROMPT, *first.tokens[:2]]
     read.clear()
-    following = [*PROMPT, first.tokens[0], 9]
-    propose(drafter, following, 1)
+    ctx.commit([first.tokens[0], 9], None, ())
+    drafter.propose(ctx, 1, sampler, rng)
     assert read == [9]
+
+
+def test_a_draft_costs_one_pass_per_token_even_after_full_acceptance():
+    target = tiny_target()
+    drafter = DraftModel(target, target.model)
+    passes: list[int] = []
+    ctx, sampler, rng = Context(list(PROMPT), None), Sampler(), torch.Generator()
+    hook = drafter.model.get_input_embeddings().register_forward_hook(
+        lambda _, args, out: passes.append(args[0].numel())
+    )
+    for _ in range(3):
+        passes.clear()
+        draft = drafter.propose(ctx, 2, sampler, rng)
+        assert len(passes) == 2
+        ctx.commit([*draft.tokens, 7], None, ())
+    assert passes == [2, 1], "what it lacks is read along with the first token"
+    hook.remove()
+
+
+def test_a_new_run_reads_its_prompt_anew():
+    """Otherwise the second of two timed runs would be spared what the first one paid for."""
+    drafter = DraftModel(tiny_target(), tiny_model(seed=1))
+    read: list[int] = []
+    drafter.model.get_input_embeddings().register_forward_hook(lambda _, args, out: read.extend(args[0][0].tolist()))
+    for _ in range(2):
+        read.clear()
+        propose(drafter, PROMPT, 1)
+        assert read == PROMPT
 
 
 def test_an_error_in_the_middle_of_a_pass_leaves_the_cache_usable():
@@ -180,8 +210,9 @@ def test_logits_of_the_drafter_that_are_not_numbers_end_drafting_and_not_the_run
     target = tiny_target()
     settings = Settings(gamma=3, max_new_tokens=14, stop_tokens=frozenset(), sampler=Sampler(temperature=temperature))
     model = copy.deepcopy(target.model)
+    drafter = DraftModel(target, model)
     nan_after(model, count)
-    steps = run(target, DraftModel(target, model), settings)
+    steps = run(target, drafter, settings)
     notes = {step.note for step in steps}
     assert len(tokens(steps)) == 14
     if temperature == 0:
@@ -195,8 +226,9 @@ def test_logits_of_the_drafter_that_are_not_numbers_end_drafting_and_not_the_run
 def test_a_drafter_that_rules_every_token_out_ends_drafting():
     target = tiny_target()
     model = tiny_model(seed=1)
+    drafter = DraftModel(target, model)
     model.lm_head.register_forward_hook(lambda module, args, out: torch.full_like(out, -torch.inf))
-    steps = run(target, DraftModel(target, model))
+    steps = run(target, drafter)
     assert tokens(steps) == reference_decode(target.model, PROMPT, 20)
     assert not any(step.nodes for step in steps) and steps[0].note
 

@@ -8,7 +8,7 @@ from fakes import ARCHITECTURES, VOCAB, byte_tokenizer, reference_logits, tiny_m
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specviz.decoding.draft import ROOT, Draft
-from specviz.errors import UserError
+from specviz.errors import Cancelled, UserError
 from specviz.models import target as target_module
 from specviz.models.target import Target, exit_view
 
@@ -305,3 +305,18 @@ def test_an_exit_view_is_the_first_layers_of_the_same_model(architecture):
 def test_an_exit_layer_that_is_none_is_refused(layer):
     with pytest.raises(UserError, match="this target has 4 layers, so give 1 to 3"):
         exit_view(tiny_model(), layer)
+
+
+def test_a_long_prompt_can_be_stopped_while_it_is_read(monkeypatch):
+    monkeypatch.setattr("specviz.models.target.PREFILL_CHUNK", 4)
+    target, asked = tiny_target(), []
+
+    def should_stop():
+        asked.append(len(target.cache))
+        return len(target.cache) == 8
+
+    with pytest.raises(Cancelled):
+        target.prefill(list(range(20)), (), should_stop)
+    assert asked == [0, 4, 8]
+    target.prefill(list(range(20)))
+    assert len(target.cache) == 20, "the next run starts anew"

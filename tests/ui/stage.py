@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from fakes import byte_tokenizer, tiny_model
 from torch import Tensor
@@ -49,9 +50,9 @@ class Actor(Target):
         self.script = None if script is None else [*self.tokenizer.encode(script), self.tokenizer.eos_token_id]
         self.delay, self.passes = delay, 0
 
-    def prefill(self, tokens: list[int], hidden_layers: tuple[int, ...] = ()) -> Tensor | None:
+    def prefill(self, tokens: list[int], *rest: Any) -> Tensor | None:
         self._prompt = len(tokens) + 1
-        return super().prefill(tokens, hidden_layers)
+        return super().prefill(tokens, *rest)
 
     def verify(self, last: int, draft: Draft) -> tuple[Tensor, Tensor | None]:
         time.sleep(self.delay)

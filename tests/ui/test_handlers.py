@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
-from collections.abc import Iterator
 from itertools import pairwise
-from types import SimpleNamespace
 
 from stage import FORM, SCRIPT, Actor, explorer, headline, is_free, is_ready, last, run, words
 
 from specviz.errors import UserError
 from specviz.ui import handlers
-from specviz.ui.screens import SKIP, Screen
-from specviz.ui.visits import POLL_SECONDS
+from specviz.ui.screens import SKIP
 
 # --- a run from end to end -----------------------------------------------------------------------------------
 
@@ -37,13 +33,16 @@ def test_the_text_only_ever_grows_and_another_run_has_another_id():
     stage, _ = explorer()
     values = [str(screen.tokens) for screen in run(stage) if screen.tokens is not SKIP]
     assert all(later.startswith(earlier) for earlier, later in pairwise(values))
-    assert json.loads(values[0])["run"] != json.loads(str(last(run(stage), "tokens")).splitlines()[0])["run"]
+    assert (
+        json.loads(values[0].splitlines()[0])["run"]
+        != json.loads(str(last(run(stage), "tokens")).splitlines()[0])["run"]
+    )
 
 
 def test_measuring_says_which_repeat_it_is_at():
     stage, _ = explorer()
     said = words(run(stage))
-    for now in ("warming up", "repeat 1 of 3", "repeat 2 of 3", "repeat 3 of 3"):
+    for now in ("warming up (1 of 2)", "warming up (2 of 2)", "repeat 1 of 3", "repeat 2 of 3", "repeat 3 of 3"):
         assert f"measuring against plain decoding: {now}" in said
 
 
@@ -51,8 +50,8 @@ def test_tokens_come_at_a_moderate_pace_but_the_last_state_always(monkeypatch):
     monkeypatch.setattr(handlers, "YIELD_SECONDS", 1000.0)
     stage, _ = explorer()
     values = [str(screen.tokens) for screen in run(stage) if screen.tokens is not SKIP]
-    assert [len(value.splitlines()) for value in values[:2]] == [1, 2]
-    assert len(values) == 3 and '"end":"length"' in values[-1]
+    assert len(values[0].splitlines()) == 2
+    assert len(values) == 2 and '"end":"length"' in values[-1]
 
 
 def test_no_speed_up_is_claimed_where_none_was_measured():
@@ -94,6 +93,30 @@ def test_a_user_error_while_loading_is_shown_as_it_is():
     assert headline(run(stage)) == "The disk is full, so free some space."
 
 
+def test_an_error_before_the_first_token_leaves_the_run_before_in_view(monkeypatch):
+    def fail(*_):
+        raise UserError("The prompt is too long, so shorten it.")
+
+    stage, loader = explorer()
+    for place in ("prepare", "prefill"):
+        with monkeypatch.context() as patch:
+            owner = handlers.runs if place == "prepare" else loader.loaded.target
+            patch.setattr(owner, place, lambda *_, **__: fail())
+            screens = run(stage)
+        assert headline(screens) == "The prompt is too long, so shorten it."
+        assert all(value is SKIP for screen in screens for value in (screen.tokens, screen.details, screen.chart))
+        assert "earlier" in json.loads(str(screens[-1].verdict)) and is_ready(screens[-1]) and is_free(loader)
+
+
+def test_an_error_after_the_first_token_is_of_this_run(monkeypatch):
+    stage, loader = explorer()
+    verify = loader.loaded.target.verify
+    passes = iter(range(3))
+    monkeypatch.setattr(loader.loaded.target, "verify", lambda *a: verify(*a) if next(passes) < 2 else 1 / 0)
+    screens = run(stage)
+    assert last(screens, "details") == "" and "earlier" not in json.loads(str(screens[-1].verdict))
+
+
 def test_an_unexpected_error_is_logged_and_nothing_of_it_is_shown(caplog, monkeypatch):
     stage, loader = explorer()
     monkeypatch.setattr(loader.loaded.target, "verify", lambda *_: 1 / 0)
@@ -128,115 +151,3 @@ def test_loading_says_how_far_it_is_and_is_shared_by_visitors():
     go.set()
     list(first)
     second.close()
-
-
-# --- stopping and sharing ----------------------------------------------------------------------------------------
-
-
-def until(screens: Iterator[Screen], output: str, text: str) -> Screen:
-    return next(screen for screen in screens if text in str(getattr(screen, output)))
-
-
-def test_closing_the_generator_anywhere_frees_the_model():
-    total = len(run(explorer()[0]))
-    for count in range(1, total + 1):
-        stage, loader = explorer()
-        screens = stage.explore(FORM, threading.Event())
-        for _, _screen in zip(range(count), screens, strict=False):
-            pass
-        screens.close()
-        assert is_free(loader), f"closed after {count} of {total}"
-
-
-def test_stop_keeps_the_text_and_costs_at_most_one_more_step():
-    actor = Actor(SCRIPT, delay=0.01)
-    stage, loader = explorer(actor)
-    stop = threading.Event()
-    screens = stage.explore(FORM, stop)
-    shown = until(screens, "tokens", '"step":4')
-    stop.set()
-    passes = actor.passes
-    rest = list(screens)
-    assert actor.passes <= passes + 1
-    assert str(last(rest, "tokens")).startswith(str(shown.tokens))
-    assert headline(rest).startswith("Stopped after ") and "tokens, " in headline(rest)
-    assert is_ready(rest[-1]) and is_free(loader)
-    assert "over 3 repeats" in headline(run(stage))  # and Run works again
-
-
-def test_stop_while_measuring_keeps_the_figures():
-    actor = Actor(SCRIPT, delay=0.005)
-    stage, loader = explorer(actor)
-    stop = threading.Event()
-    screens = stage.explore(FORM, stop)
-    until(screens, "verdict", "repeat 2 of 3")
-    stop.set()
-    passes = actor.passes
-    rest = list(screens)
-    assert actor.passes <= passes + 1
-    assert "over 1 repeat)" in headline(rest)
-    assert is_ready(rest[-1]) and is_free(loader)
-
-
-def test_stop_while_loading_or_waiting_ends_without_a_token():
-    stage, loader = explorer()
-    stop = threading.Event()
-    with loader.loaded.lock:
-        screens = stage.explore(FORM, stop)
-        until(screens, "verdict", "Waiting: another run is using the model")
-        stop.set()
-        rest = list(screens)
-    assert headline(rest) == "Stopped before the first token" and is_ready(rest[-1])
-    assert not stage.turns._lines
-
-
-def test_visitors_wait_their_turn_in_order_and_see_only_their_own_tokens():
-    stage, loader = explorer(Actor(None, delay=0.002))
-    results: dict[int, list[Screen]] = {}
-    order: list[int] = []
-
-    def visit(number: int) -> None:
-        asked = FORM._replace(prompt=f"visitor {number}", seed=number, temperature=1.0, measure=False)
-        results[number] = run(stage, asked)
-        order.append(number)
-
-    threads = [threading.Thread(target=visit, args=(number,)) for number in range(3)]
-    with loader.loaded.lock:
-        for number, thread in enumerate(threads):
-            thread.start()
-            while sum(map(len, stage.turns._lines.values())) <= number:
-                time.sleep(0.005)
-        time.sleep(2 * POLL_SECONDS)
-    for thread in threads:
-        thread.join(30)
-    assert order == [0, 1, 2]
-    alone = explorer(Actor(None))[0]
-    for number, screens in results.items():
-        asked = FORM._replace(prompt=f"visitor {number}", seed=number, temperature=1.0, measure=False)
-        expected = str(last(run(alone, asked), "tokens")).splitlines()[1:]
-        assert str(last(screens, "tokens")).splitlines()[1:] == expected
-        assert len({json.loads(str(s.tokens).splitlines()[0])["run"] for s in screens if s.tokens is not SKIP}) == 1
-    assert "with 1 other before you" in words(results[1]) and "with 2 others before you" in words(results[2])
-
-
-def test_stop_and_leaving_reach_the_visitors_own_run_only():
-    stage, _ = explorer()
-    ann, ben = SimpleNamespace(session_hash="ann"), SimpleNamespace(session_hash="ben")
-    stage.arrive(ann)
-    stage.arrive(ben)
-    of_ann, of_ben = stage.visits.begin("ann"), stage.visits.begin("ben")
-    assert stage.stop(ann) == Screen() and of_ann.is_set() and not of_ben.is_set()
-    stage.leave(ben)
-    assert of_ben.is_set()
-    assert is_ready(stage.stop(ben))  # nothing to stop: the page is made ready again
-
-
-def test_a_second_run_stops_the_one_left_behind_and_nothing_is_kept_of_either():
-    stage, _ = explorer()
-    ann = SimpleNamespace(session_hash="ann")
-    stage.arrive(ann)
-    first = stage.visits.begin("ann")
-    stage.arrive(ann)
-    assert first.is_set()
-    list(stage.run(ann, *FORM))
-    assert len(stage.visits) == 0

@@ -60,3 +60,36 @@ def test_a_phone_shows_prompt_run_and_settings_in_this_order_without_sideways_sc
         parts = "#prompt", "#run", "#verdict", "#tokens", "#pairing"
         tops = [page.locator(part).bounding_box()["y"] for part in parts]
         assert tops == sorted(tops)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_keyboards_place_is_visible_and_so_is_the_text_of_the_chart(browser, stage, theme):
+    address, _, _ = stage
+    with visit(browser, address, f"?__theme={theme}") as page:
+        settle(page, budget=40, measure=False)
+        run(page)
+        for words in page.locator("#chart svg text").all():
+            if words.is_visible() and words.text_content():
+                fill = words.evaluate(COLOURS.replace("(element).color", "(element).fill"))
+                assert contrast(fill) >= 4.5, words.text_content()
+        page.click("label:has-text('Early exit')")
+        page.wait_for_selector("text=Exit after layer")
+        page.focus("#prompt textarea")
+        seen = set()
+        for _ in range(36):
+            page.keyboard.press("Tab")
+            where, outline = page.evaluate(FOCUSED)
+            if where:
+                seen.add(where)
+                assert outline == "solid", where
+        assert {"run", "drafter", "seed"} <= seen
+        page.wait_for_timeout(300)
+        assert page.locator("#drafter .selected").inner_text() == "Early exit"  # passing by the pairing changes nothing
+
+
+FOCUSED = """() => {
+  const element = document.activeElement;
+  const place = element.closest("#prompt, #run, #drafter, #seed");
+  const style = getComputedStyle(element.type === "radio" ? element.closest("label") : element);
+  return [place && place.id, style.outlineStyle];
+}"""

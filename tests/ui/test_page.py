@@ -35,15 +35,19 @@ def steps_of(loaded: Loaded, prompt: str, budget: int, gamma: int = 5) -> list[S
     return list(runs.prepare(loaded, "ngram", drafter, prompt, settings).steps())
 
 
+def own_kind(step: Step) -> str:
+    return step.last.kind if step.nodes and step.last else "plain"
+
+
 def expected_tokens(steps: list[Step]) -> list[tuple[str, str]]:
     """What a chain's steps should show: the accepted, the rejected, what replaced it; no token without a text."""
     shown: list[tuple[str, str]] = []
     for step in steps:
-        kinds = ["accepted"] * len(step.path) + ([step.last.kind] if step.last else [])
+        kinds = ["accepted"] * len(step.path) + ([own_kind(step)] if step.last else [])
         own = list(zip(step.text, kinds, strict=True))
-        refused = [(node.text, "rejected") for node in step.nodes if node.outcome == "rejected"]
+        struck = [(node.text, "rejected") for node in step.nodes if node.outcome == "rejected"]
         cut = [(node.text, "cut") for node in step.nodes if node.outcome == "cut"]
-        shown += own[: len(step.path)] + refused + own[len(step.path) :] + cut
+        shown += own[: len(step.path)] + struck + own[len(step.path) :] + cut
     return [(text, kind) for text, kind in shown if text]
 
 
@@ -51,7 +55,7 @@ def test_the_first_page_explains_itself_and_asks_nothing_of_anyone_else(browser,
     address, _, loader = stage
     calls = loader.calls
     with visit(browser, address) as page:
-        for kind in ("accepted", "rejected", "correction", "bonus", "cut"):
+        for kind in ("accepted", "rejected", "correction", "bonus", "plain", "cut"):
             assert page.locator(f".sv-empty .sv-{kind}").inner_text() == kind
         assert page.locator("#run").is_enabled() and page.locator("#stop").is_disabled()
         assert "Copies what followed the same words" in page.inner_text(".sv-drafter-note")
@@ -65,16 +69,72 @@ def test_a_run_shows_exactly_the_tokens_of_its_trace(browser, stage):
         run(page)
         steps = steps_of(loader.loaded, "to be", 40)
         assert tokens(page) == expected_tokens(steps)
-        assert {"accepted", "rejected", "correction", "bonus"} <= {kind for _, kind in tokens(page)}
+        assert {"accepted", "rejected", "correction", "plain"} <= {kind for _, kind in tokens(page)}
         titles = page.locator(".sv-step").evaluate_all("steps => steps.map(s => s.getAttribute('aria-label'))")
         assert len(titles) == len(steps)
-        assert titles[0] == "step 1: nothing drafted, bonus"
+        assert titles[0] == "step 1: nothing drafted, plain"
         accepted = sum(len(step.path) for step in steps)
         assert page.locator(".sv-legend li", has_text="accepted").locator("b").inner_text() == str(accepted)
         assert "over 3 repeats" in headline(page)
-        assert page.locator("#chart .js-plotly-plot").is_visible()
+        page.wait_for_selector("#chart .js-plotly-plot")
         assert "gamma 5 · temperature 0 · seed 0" in page.inner_text("#details")
         assert "over 3 repeats" in page.inner_text("#verdict [role=status]", timeout=1000)
+
+
+def test_the_key_to_the_colours_stays_within_reach(browser, stage):
+    address, _, _ = stage
+    with visit(browser, address) as page:
+        assert not page.locator(".sv-key").is_visible()
+        settle(page, measure=False)
+        run(page)
+        page.click(".sv-key summary")
+        assert "the target's own, nothing was drafted" in page.inner_text(".sv-key")
+        assert "A thin line ends each verify pass." in page.inner_text(".sv-key")
+
+
+def test_stop_answers_at_once_and_is_itself_again_at_the_end(browser, stage):
+    address, actor, _ = stage
+    actor.delay = 1.0
+    with visit(browser, address) as page:
+        page.click("#run")
+        wait_for_text(page, "so far")
+        page.click("#stop")
+        page.wait_for_function("document.querySelector('#stop').innerText === 'Stopping…'", timeout=500)
+        assert page.locator("#stop").is_disabled() and page.locator("#run").is_disabled()
+        wait_until_ready(page)
+        page.wait_for_function("document.querySelector('#stop').innerText === 'Stop'")
+        assert page.locator("#stop").is_disabled()
+
+
+def test_the_keyboard_keeps_its_place_between_run_and_stop(browser, stage):
+    address, actor, _ = stage
+    actor.delay = 0.03
+    focused = "document.activeElement.id === '{}'"
+    with visit(browser, address) as page:
+        settle(page, measure=False)
+        page.focus("#run")
+        page.keyboard.press("Enter")
+        page.wait_for_function(focused.format("stop"))
+        wait_until_ready(page)
+        page.wait_for_function(focused.format("run"))
+        page.keyboard.press("Enter")
+        page.wait_for_function(focused.format("stop"))
+        page.focus("#seed input")  # who has gone elsewhere stays there
+        wait_until_ready(page)
+        assert page.evaluate("document.activeElement.closest('#seed') !== null")
+
+
+def test_an_error_keeps_the_figures_of_the_run_before(browser, stage):
+    address, _, _ = stage
+    with visit(browser, address) as page:
+        settle(page, measure=False)
+        run(page)
+        tiles, shown = page.inner_text(".sv-tiles"), tokens(page)
+        settle(page, seed=0.5)
+        run(page)
+        assert headline(page) == "The seed is 0.5; give a whole number from 0 to 2,147,483,647."
+        assert (page.inner_text(".sv-tiles"), tokens(page)) == (tiles, shown)
+        assert "Below is the run before this one." in page.inner_text("#verdict")
 
 
 def test_stop_in_mid_run_keeps_the_text_and_run_works_again(browser, stage):

@@ -63,6 +63,10 @@ def test_the_running_text_is_shown_not_each_tokens_own():
     assert shown == [("", "accepted"), ("", "accepted"), ("🙂", "bonus")]
 
 
+def test_where_nothing_was_drafted_the_targets_own_token_is_plain():
+    assert wire.tokens(step([], (), ("own",), LastToken(7, "own", "bonus", 0.5))) == [("own", "plain")]
+
+
 def test_a_line_counts_steps_from_one_and_ends_itself():
     chain = [node("a", "accepted"), node("b", "rejected", 0, 2), node("c", "untested", 1, 3)]
     line = wire.line(step(chain, (0,), ("a\n", "own"), CORRECTION))
