@@ -132,8 +132,8 @@ class Recorder:
                     q=() if first is None else self._top_q(draft, first, [*scene.prefix, *draft.take(path[:depth])]),
                     residual=self._top_of(left, verdict.token) if place in rejected else (),
                     margin=_margin(peak.values),
-                    entropy=-float((raw * raw.clamp_min(TINY).log()).sum()),
-                    overlap=None if first is None else float(torch.minimum(p, draft.q[first]).sum()),
+                    entropy=_entropy(raw, logits[row]),
+                    overlap=None if first is None else _overlap(p, draft.q[first], draft.tokens[first]),
                 )
             )
         return tuple(decisions)
@@ -191,7 +191,22 @@ def _node_numbers(scene: _Scene) -> list[tuple[float | None, ...]]:
 
 def _ranks(logits: Tensor, tokens: Tensor) -> Tensor:
     """The rank of each token in its row of logits [n, V]; 1 is the largest."""
-    return (logits > logits.gather(1, tokens[:, None])).sum(-1) + 1
+    larger = torch.empty_like(logits)  # as floats: summing booleans takes four times as long
+    torch.gt(logits, logits.gather(1, tokens[:, None]), out=larger)
+    return larger.sum(-1) + 1
+
+
+def _entropy(raw: Tensor, logits: Tensor) -> float:
+    """Of raw = softmax(logits) [V], in nats: the logarithm of the normaliser less the mean logit."""
+    entropy = float(logits.amax() - raw.amax().log() - torch.dot(raw, logits))
+    if math.isfinite(entropy):
+        return max(0.0, entropy)
+    return -float((raw * raw.clamp_min(TINY).log()).sum())  # some logits are -inf
+
+
+def _overlap(p: Tensor, q: Tensor, token: int) -> float:
+    """sum(min(p, q)); `token` was drawn from q, and is often all that q holds."""
+    return float(p[token]) if float(q[token]) == 1 else float(torch.minimum(p, q).sum())
 
 
 def _margin(largest: Tensor) -> float | None:
