@@ -155,7 +155,11 @@ def prepare(
     if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
         raise UserError(f"The prompt has {len(ids):,} tokens; this page takes {max_prompt_tokens:,}, so shorten it.")
     agreement = getattr(drafter, "agreement", None)
-    drafter_weights = {drafter.name: drafter.weights} if isinstance(drafter, DraftModel) and drafter.weights else {}
+    shared_settings = dict(drafter_settings)
+    drafter_weights = {}
+    if isinstance(drafter, DraftModel) and drafter.model is not target.model:
+        shared_settings["source"] = drafter.name  # traces are shared: the folder's name and hash, not where it lies
+        drafter_weights[drafter.name] = drafter.weights
     notes = [*loaded.notes, *([agreement.note] if agreement and agreement.note else [])]
     room = settings.max_new_tokens if target.max_tokens is None else target.max_tokens - len(ids) + 1
     if 0 < room < settings.max_new_tokens:
@@ -166,7 +170,7 @@ def prepare(
     run = Run(
         target=target.name,
         drafter=drafter_kind,
-        drafter_settings=dict(drafter_settings),
+        drafter_settings=shared_settings,
         gamma=settings.gamma,
         sampler={**asdict(settings.sampler), "logit_bias": {str(k): v for k, v in settings.sampler.logit_bias.items()}},
         seed=settings.seed,

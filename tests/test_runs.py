@@ -81,6 +81,7 @@ def test_the_header_identifies_a_draft_model_by_its_weights(loaded, tmp_path):
         loaded.target.tokenizer.save_pretrained(folder)
         run = runs.prepare(loaded, "draft-model", {"source": str(folder)}, "abc", Settings()).run
         hashes.append(run.weights[folder.name])
+        assert run.drafter_settings == {"source": folder.name}, "no path of this machine in a trace"
     assert len(hashes[0]) == 64 and hashes[0] == hashes[1] != hashes[2]
 
 

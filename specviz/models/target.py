@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specviz.decoding.draft import ROOT, Draft
 from specviz.errors import Cancelled, UserError
-from specviz.models.cache import PrefixCache
+from specviz.models.cache import PrefixCache, Snapshot
 from specviz.models.probe import check_rollback
 
 PREFILL_CHUNK = 256  # tokens per forward pass over a prompt: bounds its memory, and how long a stop has to wait
@@ -48,7 +48,7 @@ class Target:
             raise UserError(f"{self.name} takes no cache, so it can't be rolled back; choose another model.")
         check_rollback(model, self.name)
         self._takes_positions = "position_ids" in inputs
-        self._pending: tuple[int, list[int], bool, Any] | None = None
+        self._pending: tuple[int, list[int], Snapshot | None] | None = None
         self._hidden_layers: tuple[int, ...] = ()
 
     @property
@@ -64,10 +64,6 @@ class Target:
     @property
     def vocab_size(self) -> int:
         return int(self.config.vocab_size)
-
-    @property
-    def num_layers(self) -> int:
-        return int(self.config.num_hidden_layers)
 
     @property
     def max_tokens(self) -> int | None:
@@ -125,7 +121,7 @@ class Target:
         if not self._takes_positions and not draft.is_chain:
             raise UserError(f"{self.name} can't be told where a tree's tokens stand; use a chain.")
         tokens = [last, *draft.tokens]
-        self._pending = (base, tokens, draft.is_chain, self.cache.snapshot() if recurrent and len(draft) else None)
+        self._pending = (base, tokens, self.cache.snapshot() if recurrent and len(draft) else None)
         inputs = self._inputs(tokens, base)
         if not draft.is_chain:
             inputs["position_ids"] = torch.tensor(
@@ -151,7 +147,7 @@ class Target:
         """
         if self._pending is None:
             raise RuntimeError("keep() needs a verify() before it")
-        base, tokens, _, snapshot = self._pending
+        base, tokens, snapshot = self._pending
         self._pending = None
         if snapshot is None or len(path) == len(tokens) - 1:
             self.cache.keep(base, [base + 1 + node for node in (ROOT, *path)])

@@ -7,8 +7,6 @@ from typing import Any
 
 from specviz.trace import Run, Step
 
-SHOWN = ("accepted", "rejected", "correction", "bonus", "plain", "cut")  # kinds of tokens in the text
-
 
 def head(run_id: str, run: Run) -> str:
     """The first line. A view that holds another run's id starts anew."""
