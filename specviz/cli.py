@@ -1,4 +1,4 @@
-"""The command line: `python -m specviz run | fetch | replay | bench`. Results go to stdout."""
+"""The command line: `python -m specviz run | fetch | replay | bench | record`. Results go to stdout."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import NoReturn
 from specviz import replay, trace
 from specviz.errors import UserError
 from specviz.presets import load_pairings
+from specviz.recordings import RECORDINGS
 
 DEFAULT_PAIRING = "smollm2-135m"
 BENCH_PROMPT = (
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "replay":
             replay_command(options)
         else:  # the others need torch, which takes seconds to load and which a replay can do without
-            getattr(importlib.import_module("specviz.commands"), f"{options.command}_command")(options)
+            importlib.import_module(f"specviz.commands.{options.command}").command(options)
     except UserError as error:
         print(f"specviz: {error}", file=sys.stderr)
         return 2
@@ -106,12 +107,23 @@ def make_parser() -> argparse.ArgumentParser:
     speed.add_argument("--repeats", type=int, default=7)
     speed.add_argument("--json", action="store_true")
     speed.set_defaults(command="bench")
+
+    record = commands.add_parser(
+        "record",
+        help="make the examples' recorded runs anew",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    _add_model(record, dtype="float32")  # so that they decode again to the same ids anywhere
+    record.add_argument("--only", metavar="ID", help="this example and no other")
+    record.add_argument("--repeats", type=int, default=5, help="timed repeats of each")
+    record.add_argument("--out", type=Path, default=RECORDINGS, metavar="FOLDER", help="write them there")
+    record.set_defaults(command="record")
     return parser
 
 
-def _add_model(parser: argparse.ArgumentParser) -> None:
+def _add_model(parser: argparse.ArgumentParser, dtype: str = "auto") -> None:
     parser.add_argument("--pairing", default=DEFAULT_PAIRING, help=f"one of: {', '.join(load_pairings())}")
-    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
+    parser.add_argument("--dtype", default=dtype, help="auto, float32, bfloat16 or float16")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps or xpu")
     parser.add_argument("--offline", action="store_true", help="use cached weights only")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from statistics import median
+from dataclasses import replace
+from statistics import mean, median
 from time import perf_counter
 
 import torch
 
+from specviz.comparison import Comparison, Divergence, Lap, Phases
 from specviz.decoding.draft import Draft
 from specviz.decoding.engine import Settings, decode
 from specviz.drafters.base import Drafter
@@ -19,50 +20,6 @@ from specviz.models.target import Target
 from specviz.trace import Step
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """Where greedy speculative output first parts from plain output."""
-
-    index: int  # of the output token, from 0
-    plain: int | None  # the tokens there; None past the end of the shorter output
-    speculative: int | None
-    margin: float | None  # target's logit of the plain token minus that of the other, in a one-token pass
-    near_tie: bool  # the margin is within what rounding in this number format can flip
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Speculative against plain decoding of the same prompt to the same number of tokens."""
-
-    tokens: int
-    plain_s: tuple[float, ...]  # seconds per token, prefill excluded, one per repeat
-    speculative_s: tuple[float, ...]
-    identical: bool | None  # greedy outputs agree; None when sampling, where they need not
-    divergence: Divergence | None
-
-    @property
-    def repeats(self) -> int:
-        return len(self.ratios)
-
-    @property
-    def ratios(self) -> tuple[float, ...]:
-        """Plain over speculative time per token, repeat by repeat: above 1 is faster."""
-        return tuple(plain / fast for plain, fast in zip(self.plain_s, self.speculative_s, strict=False))
-
-    @property
-    def speedup(self) -> float | None:
-        return median(self.ratios) if self.ratios else None
-
-    @property
-    def spread(self) -> tuple[float, float] | None:
-        """Smallest and largest ratio."""
-        return (min(self.ratios), max(self.ratios)) if self.ratios else None
-
-    @property
-    def plain_tokens_per_s(self) -> float | None:
-        return 1 / median(self.plain_s) if self.plain_s else None
-
-
 def compare(
     target: Target,
     drafter: Drafter,
@@ -70,14 +27,16 @@ def compare(
     settings: Settings,
     *,
     repeats: int = 3,
+    phases: bool = True,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Comparison]:
     """Time speculative against plain decoding; yields after each repeat, the last value being the result.
 
     One untimed run of each warms up, each followed by a yield without times; the two give the outputs that `identical`
     compares. The timed runs then decode exactly as many tokens as the speculative output has, stop tokens ignored, in
-    alternating order. A draft model reads the prompt anew in each run, which counts as drafting. Nothing is timed
-    across a yield. Raises Cancelled within one step of `should_stop()` turning true.
+    alternating order. A draft model reads the prompt anew in each run, which counts as drafting. With `phases`, one
+    more run of each kind is synchronised to tell where the time goes, and the result is yielded once more with that.
+    Nothing is timed across a yield. Raises Cancelled within one step of `should_stop()` turning true.
     """
     speculative, _ = _run(target, drafter, prompt, settings, should_stop)
     yield Comparison(len(speculative), (), (), None, None)
@@ -90,31 +49,51 @@ def compare(
         return
     timed = replace(settings, max_new_tokens=len(speculative), stop_tokens=frozenset(), stop_strings=())
     for repeat in range(repeats):
-        times: dict[bool, float] = {}
+        laps: dict[bool, Lap] = {}
         for is_plain in (True, False) if repeat % 2 == 0 else (False, True):
-            tokens, seconds = _run(target, Plain() if is_plain else drafter, prompt, timed, should_stop)
-            times[is_plain] = seconds / len(tokens)
-        result = replace(
-            result, plain_s=(*result.plain_s, times[True]), speculative_s=(*result.speculative_s, times[False])
-        )
+            _, laps[is_plain] = _run(target, Plain() if is_plain else drafter, prompt, timed, should_stop)
+        result = replace(result, plain=(*result.plain, laps[True]), speculative=(*result.speculative, laps[False]))
         yield result
+    if phases:
+        phased = list(_steps(target, drafter, prompt, timed, should_stop, phases=True))
+        plain_phased = list(_steps(target, Plain(), prompt, timed, should_stop, phases=True))
+        yield replace(result, phases=where_time_goes(phased, plain_phased))
 
 
 def _run(
     target: Target, drafter: Drafter, prompt: Sequence[int], settings: Settings, should_stop: Callable[[], bool]
-) -> tuple[list[int], float]:
-    """Decode without recording; the tokens, and the seconds from the end of prefill to the last token."""
+) -> tuple[list[int], Lap]:
+    """Decode without recording; the tokens, and when they came."""
     tokens: list[int] = []
+    texts: list[tuple[str, ...]] = []
+    seconds: list[float] = []
     prefill_s = 0.0
     synchronise(target.device)
     started = perf_counter()
-    for step in decode(target, drafter, prompt, settings, detail=False, should_stop=should_stop):
+    for step in _steps(target, drafter, prompt, settings, should_stop):
+        prefill_s += step.prefill_s or 0.0
+        seconds.append(perf_counter() - started - prefill_s)
+        tokens.extend(step.committed)
+        texts.append(step.text)
+    if seconds:
+        synchronise(target.device)
+        seconds[-1] = perf_counter() - started - prefill_s
+    return tokens, Lap(tuple(seconds), tuple(texts))
+
+
+def _steps(
+    target: Target,
+    drafter: Drafter,
+    prompt: Sequence[int],
+    settings: Settings,
+    should_stop: Callable[[], bool],
+    phases: bool = False,
+) -> Iterator[Step]:
+    """Decode without recording; raises Cancelled after the step in which `should_stop()` turned true."""
+    for step in decode(target, drafter, prompt, settings, detail=False, phases=phases, should_stop=should_stop):
         if should_stop():
             raise Cancelled
-        tokens.extend(step.committed)
-        prefill_s += step.prefill_s or 0.0
-    synchronise(target.device)
-    return tokens, perf_counter() - started - prefill_s
+        yield step
 
 
 def first_divergence(
@@ -138,6 +117,26 @@ def first_divergence(
         margin = float(scores[a] - scores[b])
         largest = float(logits.abs().max())
     return Divergence(index, a, b, margin, abs(margin) <= 4 * torch.finfo(target.dtype).eps * largest)
+
+
+def where_time_goes(phased: Sequence[Step], plain: Sequence[Step]) -> Phases:
+    """The phases of a speculative and of a plain run, both with phases and of at least one step."""
+
+    def per_token(steps: Sequence[Step], phase: str) -> float:
+        seconds: float = sum(getattr(step, phase) for step in steps)
+        return seconds / sum(len(step.committed) for step in steps)
+
+    return Phases(
+        draft_s=per_token(phased, "draft_s"),
+        verify_s=per_token(phased, "verify_s"),
+        decide_s=per_token(phased, "decide_s"),
+        plain_verify_s=per_token(plain, "verify_s"),
+        plain_decide_s=per_token(plain, "decide_s"),
+        cost_ratio=cost_ratio(phased, plain),
+        verify_cost=verify_cost(phased, plain),
+        gamma_used=mean(step.gamma_used for step in phased),
+        acceptance_length=1 + mean(step.num_accepted for step in phased),
+    )
 
 
 def cost_ratio(phased: Sequence[Step], plain: Sequence[Step]) -> float | None:

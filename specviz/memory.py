@@ -74,13 +74,13 @@ def check(budget: Budget) -> None:
     """Raise UserError with the numbers when the need exceeds what is available."""
     if budget.total <= budget.available:
         return
-    weights = f"weights {_human(budget.weights_target)}"
+    weights = f"weights {human(budget.weights_target)}"
     if budget.weights_drafter:
-        weights += f" + {_human(budget.weights_drafter)} for the drafter"
-    parts = f"{weights}, KV cache {_human(budget.kv)}, logits {_human(budget.logits)}"
+        weights += f" + {human(budget.weights_drafter)} for the drafter"
+    parts = f"{weights}, KV cache {human(budget.kv)}, logits {human(budget.logits)}"
     raise UserError(
-        f"This run needs about {_human(budget.total)} of memory ({parts}, headroom {_human(budget.headroom)}) but "
-        f"{_human(budget.available)} is free, so choose fewer tokens, a 16-bit dtype or a smaller pairing, "
+        f"This run needs about {human(budget.total)} of memory ({parts}, headroom {human(budget.headroom)}) but "
+        f"{human(budget.available)} is free, so choose fewer tokens, a 16-bit dtype or a smaller pairing, "
         "or close other programs."
     )
 
@@ -175,5 +175,6 @@ def _room(folder: Path, names: tuple[str, str], page_cache: str) -> Iterator[int
         yield max(0, int(limit) - int(used) + int(stat.get(page_cache, 0)))
 
 
-def _human(amount: int) -> str:
+def human(amount: int) -> str:
+    """An amount of bytes, in MB or GB."""
     return f"{amount / 1e9:.2f} GB" if amount >= 1e9 else f"{amount / 1e6:.0f} MB"

@@ -4,10 +4,10 @@ Nothing here imports torch, so the page can list every pairing before any model 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import yaml
 
@@ -85,22 +85,7 @@ def load_pairings(path: Path = PRESETS / "pairings.yaml") -> dict[str, Pairing]:
 
     Raises UserError naming the file, the entry and the key if anything is missing, unknown or of the wrong type.
     """
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"The pairings file {path} can't be read ({error.strerror}), so restore it.") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"{path.name} isn't valid YAML, so correct it: {' '.join(str(error).split())}.") from error
-    top = _read(raw, path.name, {"schema": int, "pairings": list})
-    if top["schema"] != SCHEMA:
-        raise UserError(f"{path.name} has schema {top['schema']}, but this version reads {SCHEMA}, so update specviz.")
-    pairings: dict[str, Pairing] = {}
-    for index, entry in enumerate(top["pairings"], start=1):
-        found = _pairing(entry, f"{path.name}, pairing {index}")
-        if found.id in pairings:
-            raise UserError(f"{path.name} has two pairings with the id {found.id!r}, so rename one.")
-        pairings[found.id] = found
-    return pairings
+    return read_file(path, "pairings", _pairing)
 
 
 def pairing(id: str) -> Pairing:
@@ -113,9 +98,7 @@ def pairing(id: str) -> Pairing:
 
 def _pairing(raw: object, where: str) -> Pairing:
     keys = {"id": str, "title": str, "licence": str, "gated": bool, "memory_mb": int, "hardware": str}
-    entry = _read(raw, where, {**keys, "target": dict, "drafters": list})
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", entry["id"]):  # it names a folder in the cache
-        raise UserError(f"{where}: the id {entry['id']!r} may hold only a-z, 0-9, '.', '_' and '-', so change it.")
+    entry = read_entry(raw, where, {**keys, "target": dict, "drafters": list})
     where = f"{where} ({entry['id']})"
     if entry["hardware"] not in HARDWARE:
         raise UserError(f"{where}: hardware is {entry['hardware']!r}, so make it one of: {', '.join(HARDWARE)}.")
@@ -125,7 +108,7 @@ def _pairing(raw: object, where: str) -> Pairing:
 
 
 def _target(raw: object, id: str, where: str) -> TargetSource:
-    entry = _read(raw, where, {"name": str}, optional={"wheel": dict, "hub": dict})
+    entry = read_entry(raw, where, {"name": str}, optional={"wheel": dict, "hub": dict})
     wheel = {"requirement": str, "size": int, "member": str, "member_size": int, "member_sha256": str}
     if "wheel" in entry:
         entry["wheel"] = WheelSource(**_read_sourced(entry["wheel"], f"{where}, wheel", wheel))
@@ -137,28 +120,69 @@ def _target(raw: object, id: str, where: str) -> TargetSource:
 
 
 def _drafter(raw: object, where: str) -> DrafterPreset:
-    entry = _read(raw, where, {"kind": str, "title": str, "defaults": dict, "note": str})
-    unknown = [part for part in entry["kind"].split("+") if part not in DRAFTER_KINDS]
-    if unknown:
-        raise UserError(f"{where}: unknown kind {unknown[0]!r}, so make it one of: {', '.join(DRAFTER_KINDS)}.")
-    for name, value in entry["defaults"].items():
-        if not isinstance(name, str) or not isinstance(value, Setting):
-            raise UserError(f"{where}: the default {name!r} must be a number, a text or true/false, so correct it.")
+    entry = read_entry(raw, where, {"kind": str, "title": str, "defaults": dict, "note": str})
+    check_drafter(entry["kind"], entry["defaults"], where)
     return DrafterPreset(**entry)
 
 
+def check_drafter(kind: str, settings: Mapping[Any, Any], where: str) -> None:
+    """Raise UserError for a kind that there is not, or for settings that are no plain values by name."""
+    unknown = [part for part in kind.split("+") if part not in DRAFTER_KINDS]
+    if unknown:
+        raise UserError(f"{where}: unknown kind {unknown[0]!r}, so make it one of: {', '.join(DRAFTER_KINDS)}.")
+    for name, value in settings.items():
+        if not isinstance(name, str) or not isinstance(value, Setting):
+            raise UserError(f"{where}: the setting {name!r} must be a number, a text or true/false, so correct it.")
+
+
 def _read_sourced(raw: object, where: str, required: Mapping[str, type]) -> dict[str, Any]:
-    """Like `_read`, for names of things elsewhere: each says where it was checked, or admits that it wasn't."""
-    entry = _read(raw, where, required, optional={"source": str, "unverified": bool})
+    """Like `read_entry`, for names of things elsewhere: each says where it was checked, or admits that it wasn't."""
+    entry = read_entry(raw, where, required, optional={"source": str, "unverified": bool})
     unverified = entry.pop("unverified", False)
     if ("source" in entry) == unverified:
         raise UserError(f"{where} needs either 'source' (where it was checked) or 'unverified: true', so add one.")
     return {"source": None, **entry}
 
 
-def _read(
+class _Entry(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+E = TypeVar("E", bound=_Entry)
+
+
+def read_file(path: Path, key: str, build: Callable[[object, str], E]) -> dict[str, E]:
+    """The entries of a presets file, listed under `key`, in file order and by id.
+
+    build(raw, where) makes one; `where` is what its errors call it. Raises UserError for a file that can't be read, is
+    of another schema, or has an id twice or one that can't name a file.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"The presets file {path} can't be read ({error.strerror}), so restore it.") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{path.name} isn't valid YAML, so correct it: {' '.join(str(error).split())}.") from error
+    top = read_entry(raw, path.name, {"schema": int, key: list})
+    if top["schema"] != SCHEMA:
+        raise UserError(f"{path.name} has schema {top['schema']}, but this version reads {SCHEMA}, so update specviz.")
+    entries: dict[str, E] = {}
+    for index, item in enumerate(top[key], start=1):
+        where = f"{path.name}, {key.removesuffix('s')} {index}"
+        found = build(item, where)
+        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", found.id):  # it names a file or folder
+            raise UserError(f"{where}: the id {found.id!r} may hold only a-z, 0-9, '.', '_' and '-', so change it.")
+        if found.id in entries:
+            raise UserError(f"{path.name} has two {key} with the id {found.id!r}, so rename one.")
+        entries[found.id] = found
+    return entries
+
+
+def read_entry(
     raw: object, where: str, required: Mapping[str, type], optional: Mapping[str, type] | None = None
 ) -> dict[str, Any]:
+    """The mapping `raw` with exactly these keys, the optional ones aside, each of its type; raises UserError if not."""
     if not isinstance(raw, dict):
         raise UserError(f"{where} must be a mapping of keys to values, so correct it.")
     types = {**required, **(optional or {})}

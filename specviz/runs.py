@@ -6,8 +6,8 @@ import datetime
 import gc
 import platform
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,28 @@ MAX_PROMPT_CHARS = 200_000  # refused before it is tokenised
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A target in memory. Whoever decodes holds its lock, from prefill to the last step."""
+    """A target in memory. Whoever decodes holds its device's lock, from prefill to the last step."""
 
     pairing: Pairing
     target: Target
     notes: tuple[str, ...]  # what was substituted
     folder: Path = Path()  # where its weights lie
-    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def lock(self) -> threading.Lock:
+        """One for all targets on the device: two that decode there at once would spoil each other's times."""
+        return _locks.setdefault(str(self.target.device), threading.Lock())
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What was said before in a conversation."""
+
+    user: str
+    assistant: str
+
+
+_locks: dict[str, threading.Lock] = {}  # by device
 _loaded: dict[tuple[str, str, str], Loaded] = {}
 _loading = threading.Lock()
 
@@ -80,22 +93,43 @@ def _load(
     return Loaded(chosen, Target(model, tokenizer, chosen.target.name, local.weight_hash), local.notes, local.path)
 
 
-def encode(target: Target, prompt: str, *, raw: bool = False) -> list[int]:
-    """Token ids of a prompt: one user turn in the chat template, or the bare text. Nothing is added to either."""
+def encode(target: Target, prompt: str, *, raw: bool = False, history: Sequence[Turn] = ()) -> list[int]:
+    """Token ids of a prompt: a user turn in the chat template, after the turns before it, or the bare text of all.
+
+    Nothing is added to either.
+    """
     if not (prompt if raw else prompt.strip()):
         raise UserError("The prompt is empty; type something.")
-    check_text(prompt, "The prompt")
-    if len(prompt) > MAX_PROMPT_CHARS:
-        raise UserError(f"The prompt has {len(prompt)} characters; the limit is {MAX_PROMPT_CHARS}, so shorten it.")
+    text = conversation(prompt, raw=raw, history=history)
+    check_text(text, "The conversation" if history else "The prompt")
+    if len(text) > MAX_PROMPT_CHARS:
+        what = "conversation" if history else "prompt"
+        raise UserError(f"The {what} has {len(text)} characters; the limit is {MAX_PROMPT_CHARS}, so shorten it.")
     tokenizer = target.tokenizer
     if tokenizer is None:
         raise UserError(f"{target.name} has no tokenizer, so it can't read text.")
     if raw:
-        return list(tokenizer.encode(prompt, add_special_tokens=False))
+        return list(tokenizer.encode(text, add_special_tokens=False))
     if not tokenizer.chat_template:
         raise UserError(f"{target.name} has no chat template; use the raw prompt.")
-    turn = [{"role": "user", "content": prompt}]
-    return list(tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=True, return_dict=False))
+    messages = [{"role": role, "content": said} for role, said in _messages(prompt, history)]
+    return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False))
+
+
+def conversation(prompt: str, *, raw: bool = False, history: Sequence[Turn] = ()) -> str:
+    """A prompt and the turns before it as one text: what the target reads if raw, else each turn under its role."""
+    if not history:
+        return prompt
+    messages = _messages(prompt, history)
+    if raw:
+        return "".join(said for _, said in messages)
+    return "\n\n".join(f"{role.capitalize()}: {said}" for role, said in messages)
+
+
+def _messages(prompt: str, history: Sequence[Turn]) -> list[tuple[str, str]]:
+    """Role and text of every message, the prompt last."""
+    before = [said for turn in history for said in (("user", turn.user), ("assistant", turn.assistant))]
+    return [*before, ("user", prompt)]
 
 
 def check_text(text: str, what: str) -> None:
@@ -117,14 +151,22 @@ class Prepared:
     run: Run
 
     def steps(
-        self, *, detail: bool = True, phases: bool = False, should_stop: Callable[[], bool] = lambda: False
+        self,
+        *,
+        done: Sequence[Step] = (),
+        rng: torch.Generator | None = None,
+        detail: bool = True,
+        phases: bool = False,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[Step]:
-        """Decode. The caller holds `loaded.lock`."""
+        """Decode, or go on after the steps already `done`. The caller holds `loaded.lock`."""
         return decode(
             self.loaded.target,
             self.drafter,
             self.prompt,
             self.settings,
+            done=done,
+            rng=rng,
             detail=detail,
             phases=phases,
             should_stop=should_stop,
@@ -139,6 +181,7 @@ def prepare(
     settings: Settings,
     *,
     raw_prompt: bool = False,
+    history: Sequence[Turn] = (),
     phases: bool = False,
     max_prompt_tokens: int | None = None,
 ) -> Prepared:
@@ -150,7 +193,7 @@ def prepare(
     for string in settings.stop_strings:
         check_text(string, "A stop string")
     drafter = make_drafter(drafter_kind, target, drafter_settings)
-    ids = encode(target, prompt, raw=raw_prompt)
+    ids = encode(target, prompt, raw=raw_prompt, history=history)
     check_prompt(target, ids)
     if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
         raise UserError(f"The prompt has {len(ids):,} tokens; this page takes {max_prompt_tokens:,}, so shorten it.")
@@ -176,7 +219,7 @@ def prepare(
         seed=settings.seed,
         max_new_tokens=settings.max_new_tokens,
         prompt=tuple(ids),
-        prompt_text=prompt,
+        prompt_text=conversation(prompt, raw=raw_prompt, history=history),
         chat_template=not raw_prompt,
         device=describe(target.device),
         dtype=str(target.dtype).removeprefix("torch."),
@@ -199,17 +242,23 @@ def prepare(
     return Prepared(loaded, drafter, ids, settings, run)
 
 
-def estimated_bytes(prepared: Prepared) -> int:
-    """What the run should need in all, from the configs alone: weights, caches, logits and headroom."""
+def budget(prepared: Prepared) -> memory.Budget:
+    """What the run should need, from the configs alone, and what its device has left besides what is loaded."""
     target, drafter = prepared.loaded.target, prepared.drafter
     draft_model = getattr(drafter, "model", None)
-    budget = memory.estimate(
+    need = memory.estimate(
         target.config,
         drafter_config=None if draft_model is None else draft_model.config,
         dtype_bytes=target.dtype.itemsize,
         context_tokens=len(prepared.prompt) + prepared.settings.max_new_tokens,
         gamma=prepared.settings.gamma,
+        available=memory.available_bytes(target.device),
     )
     if draft_model is target.model:  # its own drafter: a second cache, but the same weights
-        budget = replace(budget, weights_drafter=0, headroom=budget.headroom // 2)
-    return budget.total
+        need = replace(need, weights_drafter=0, headroom=need.headroom // 2)
+    return need
+
+
+def estimated_bytes(prepared: Prepared) -> int:
+    """What the run should need in all: weights, caches, logits and headroom."""
+    return budget(prepared).total

@@ -181,14 +181,14 @@ class Trace:
 
 
 def header_line(run: Run) -> str:
-    return _dump({"schema": SCHEMA, "run": plain(run)})
+    return dump({"schema": SCHEMA, "run": plain(run)})
 
 
 def step_line(step: Step) -> str:
-    return _dump(plain(step))
+    return dump(plain(step))
 
 
-def _dump(value: Any) -> str:
+def dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -214,14 +214,14 @@ def parse(lines: Iterable[str], name: str = "the trace") -> Trace:
         raise UserError(f"{name} does not start with a trace header; give a file written by --trace.")
     if type(header["schema"]) is not int or header["schema"] != SCHEMA:
         raise UserError(f"{name} has trace schema {_shown(header['schema'])}; this version reads schema {SCHEMA} only.")
-    _check_keys(header, {"schema", "run"}, f"{name}, line {first}")
-    run = _build(Run, header["run"], f"{name}, line {first}")
+    check_keys(header, {"schema", "run"}, f"{name}, line {first}")
+    run = build(Run, header["run"], f"{name}, line {first}")
     return Trace(run, tuple(_step(row, f"{name}, line {number}") for number, row in rows))
 
 
 def _step(row: Any, where: str) -> Step:
     """One step, its references checked as well, so that readers can follow them blindly."""
-    step: Step = _build(Step, row, where)
+    step: Step = build(Step, row, where)
     nodes = range(len(step.nodes))
     sound = (
         len(step.text) == len(step.committed)
@@ -238,13 +238,18 @@ def _rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line, parse_constant=_finite, parse_float=_finite)
-            if "\\ud" in line.lower():  # half a surrogate pair is no text: it could be neither written nor sent
-                json.dumps(row, ensure_ascii=False).encode()
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{name}, line {number} is not JSON ({error}); the file may be cut off.") from error
-        yield number, row
+        yield number, load(line, f"{name}, line {number}")
+
+
+def load(text: str, where: str) -> Any:
+    """The JSON value in a text; raises UserError for anything else, numbers that are not finite included."""
+    try:
+        value = json.loads(text, parse_constant=_finite, parse_float=_finite)
+        if "\\ud" in text.lower():  # half a surrogate pair is no text: it could be neither written nor sent
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where} is not JSON ({error}); the file may be cut off.") from error
+    return value
 
 
 def _finite(text: str) -> float:
@@ -268,29 +273,29 @@ def _hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-def _build(kind: Any, value: Any, where: str) -> Any:
+def build(kind: Any, value: Any, where: str) -> Any:
     """The value as the annotated type `kind`, checked all the way down."""
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         if value is None:
             return None
-        return _build(next(arg for arg in args if arg is not type(None)), value, where)
+        return build(next(arg for arg in args if arg is not type(None)), value, where)
     if origin is Literal:
         if value in args:
             return value
         raise UserError(f"{where}: {_shown(value)} is none of {', '.join(map(str, args))}.")
     if origin is tuple and isinstance(value, list):
-        return tuple(_build(args[0], item, where) for item in value)
+        return tuple(build(args[0], item, where) for item in value)
     if kind is Candidate and isinstance(value, list) and len(value) == len(Candidate._fields):
         hints = _hints(Candidate)
         pairs = zip(Candidate._fields, value, strict=True)
-        return Candidate(*(_build(hints[name], item, where) for name, item in pairs))
+        return Candidate(*(build(hints[name], item, where) for name, item in pairs))
     if is_dataclass(kind) and isinstance(value, dict):
         hints = _hints(kind)  # type: ignore[arg-type]
-        _check_keys(value, set(hints), where)
-        return kind(**{name: _build(hint, value[name], f"{where}, {name}") for name, hint in hints.items()})  # type: ignore[operator]
+        check_keys(value, set(hints), where)
+        return kind(**{name: build(hint, value[name], f"{where}, {name}") for name, hint in hints.items()})  # type: ignore[operator]
     if origin is dict and isinstance(value, dict):
-        return {key: _build(args[1], item, f"{where}, {_shown(key)}") for key, item in value.items()}
+        return {key: build(args[1], item, f"{where}, {_shown(key)}") for key, item in value.items()}
     if kind is Any or (kind is float and type(value) is float):
         return value
     if kind is float and type(value) is int and abs(value) < LARGEST:
@@ -302,7 +307,7 @@ def _build(kind: Any, value: Any, where: str) -> Any:
     raise UserError(f"{where}: {_shown(value)} is not what belongs there.")
 
 
-def _check_keys(value: dict[str, Any], known: set[str], where: str) -> None:
+def check_keys(value: dict[str, Any], known: set[str], where: str) -> None:
     unknown, missing = sorted(set(value) - known), sorted(known - set(value))
     if unknown or missing:
         raise UserError(f"{where}: unknown keys {_shown(unknown)}, missing keys {_shown(missing)}.")

@@ -1,4 +1,5 @@
-"""What all tests share: the import paths, one thread, and a way to run through every outcome of a random procedure."""
+"""What all tests share: the import paths, one thread, one browser, and a way to run through every outcome of a random
+procedure."""
 
 from __future__ import annotations
 
@@ -9,12 +10,24 @@ from typing import TypeVar
 
 import pytest
 import torch
+from playwright.sync_api import Browser, sync_playwright
 
 TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS.parent), str(TESTS)]
+import browser as chromium  # noqa: E402 -- after the paths
+
 torch.set_num_threads(1)
 
 T = TypeVar("T")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium, started once."""
+    with sync_playwright() as playwright:
+        found = chromium.launch(playwright)
+        yield found
+        found.close()
 
 
 class Chance:

@@ -3,14 +3,16 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from fakes import chat_target, tiny_model
 from safetensors.torch import load_file, save_file
 
 from specviz import runs, trace
-from specviz.cli import main
+from specviz.cli import main, make_parser
 from specviz.presets import pairing
+from specviz.recordings import RECORDINGS, SAMPLER, Example, load_recordings
 
 KEYS = {
     "": "schema text tokens finish_reason lossless rule warnings acceptance timing cost_ratio verify_cost memory "
@@ -152,6 +154,8 @@ def test_a_draft_model_from_a_folder(target, capsys, tmp_path):
         ([], "required"),
         (["replay", "x.jsonl", "--delay", "inf"], "from 0 to 60"),
         (["run", "--prompt", "caf\udce9"], "not UTF-8"),
+        (["record", "--repeats", "0"], "--repeats is 0"),
+        (["record", "--only", "opera"], "no example 'opera'; choose one of editing, code"),
     ],
 )
 def test_user_errors_exit_2_with_one_line(target, capsys, arguments, words):
@@ -208,11 +212,44 @@ def test_ctrl_c_reports_the_run_so_far(target, monkeypatch, capsys):
 
 
 def test_bench_prints_both_loops(target, monkeypatch, capsys):
-    monkeypatch.setattr("specviz.commands.load_model", lambda *_, **__: (target.model, target.tokenizer))
+    monkeypatch.setattr("specviz.commands.bench.load_model", lambda *_, **__: (target.model, target.tokenizer))
     assert main(["bench", "--drafter", "ngram", "--max-new-tokens", "8", "--repeats", "2", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["identical"] is True and result["repeats"] == 2 and result["ratio"] > 0
     assert set(result["ms_per_token"]) == {"specviz, trace on", "specviz, trace off", "transformers"}
+
+
+def test_record_makes_the_recordings_anew(target, monkeypatch, capsys, tmp_path):
+    small = Example("small", "Small", "abcabcab", "ngram", {"ngram_max": 2}, 3, {**SAMPLER, "top_k": 5}, 4, 12)
+    warm = replace(small, id="warm", title="Warm", sampler={**SAMPLER, "temperature": 0.8}, drafter="draft-model")
+    examples = {"small": small, "warm": replace(warm, drafter_settings={"source": "self"})}
+    monkeypatch.setattr("specviz.recordings.load_examples", lambda: examples)
+    assert main(["record", "--repeats", "2", "--out", str(tmp_path / "made")]) == 0
+    out, err = capsys.readouterr()
+    assert out == "" and "recording small" in err and "timed 2 of 2 repeats" in err
+    made = load_recordings(tmp_path / "made", examples)
+    assert list(made) == ["small", "warm"]
+    for id, (example, said, compared) in made.items():
+        assert said.run.mode == "recorded" and said.run.title == example.title and not said.run.synchronised
+        assert len(said.tokens) == compared.tokens == 12 and compared.repeats == 2 and compared.phases is not None
+        assert compared.identical is (True if id == "small" else None)
+        assert all(step.decisions for step in said.steps), "with every probability"
+    again = run(capsys, "--drafter", "ngram", "--ngram-max", "2", "--gamma", "3", "--seed", "4")
+    assert again["tokens"] == list(made["small"].trace.tokens)
+
+
+def test_record_can_make_one_alone(target, monkeypatch, tmp_path):
+    small = Example("small", "Small", "abc", "ngram", {}, 3, dict(SAMPLER), 0, 4)
+    examples = {"small": small, "other": replace(small, id="other")}
+    monkeypatch.setattr("specviz.recordings.load_examples", lambda: examples)
+    assert main(["record", "--repeats", "1", "--only", "other", "--out", str(tmp_path)]) == 0
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["other.comparison.json", "other.jsonl"]
+
+
+def test_recordings_are_float32_unless_asked_otherwise():
+    options = make_parser().parse_args(["record"])
+    assert (options.dtype, options.pairing, options.repeats, options.only) == ("float32", "smollm2-135m", 5, None)
+    assert options.out == RECORDINGS
 
 
 def test_a_bad_place_for_the_trace_is_said_before_the_run(target, monkeypatch, capsys):

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "specviz"
 # the engine, where a run ends, its clock and its record.
 ENGINE_HALF = (
     ("errors",),
-    ("trace", "decoding.sampling", "decoding.draft", "presets"),
+    ("trace", "comparison", "decoding.sampling", "decoding.draft", "presets", "recordings"),
     ("decoding.verify", "models", "memory"),
     ("drafters",),
     ("decoding",),
@@ -25,6 +25,7 @@ ENGINE_HALF = (
 ANALYSIS_HALF = (
     ("errors",),
     ("trace",),
+    ("comparison",),
     ("metrics", "theory", "golden"),
     ("figures", "replay", "connect"),
 )

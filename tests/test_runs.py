@@ -1,12 +1,18 @@
 """From a prompt to a prepared run: ids, header and warnings."""
 
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
+import torch
 from fakes import chat_target, tiny_model
 
-from specviz import runs
+from specviz import memory, runs
 from specviz.decoding.engine import Settings
 from specviz.errors import UserError
 from specviz.presets import pairing
+from specviz.runs import Turn
 from specviz.trace import Trace
 
 
@@ -90,3 +96,93 @@ def test_bytes_that_are_no_text_are_refused(loaded, where):
     prompt, stop = ("caf\udce9", ()) if where == "prompt" else ("cafe", ("\udcff",))
     with pytest.raises(UserError, match="not UTF-8"):
         runs.prepare(loaded, "plain", {}, prompt, Settings(stop_strings=stop))
+
+
+# --- conversations -------------------------------------------------------------------------------------------------
+
+HISTORY = (Turn("abc", "de"), Turn("f", "ghé"))
+
+
+def test_a_conversation_is_the_template_over_all_turns(loaded):
+    """The template of the tiny target brackets every message."""
+    tokenizer = loaded.target.tokenizer
+    ids = runs.encode(loaded.target, "xy", history=HISTORY)
+    expected = "<s>abc</s><s>de</s><s>f</s><s>ghé</s><s>xy</s>"
+    assert ids == tokenizer.encode(expected, add_special_tokens=False)
+    assert runs.encode(loaded.target, "xy") == tokenizer.encode("<s>xy</s>", add_special_tokens=False)
+
+
+def test_roles_alternate_and_the_target_is_asked_to_go_on(loaded):
+    tokenizer = loaded.target.tokenizer
+    each = "{% for m in messages %}{{ m['role'] }}={{ m['content'] }};{% endfor %}"
+    tokenizer.chat_template = each + "{% if add_generation_prompt %}>{% endif %}"
+    ids = runs.encode(loaded.target, "xy", history=HISTORY)
+    assert tokenizer.decode(ids) == "user=abc;assistant=de;user=f;assistant=ghé;user=xy;>"
+
+
+def test_a_raw_conversation_is_everything_in_a_row(loaded):
+    ids = runs.encode(loaded.target, "xy", raw=True, history=HISTORY)
+    assert ids == loaded.target.tokenizer.encode("abcdefghéxy", add_special_tokens=False)
+
+
+def test_the_header_shows_the_whole_conversation(loaded):
+    chat = runs.prepare(loaded, "plain", {}, "xy", Settings(), history=HISTORY)
+    assert chat.run.prompt_text == "User: abc\n\nAssistant: de\n\nUser: f\n\nAssistant: ghé\n\nUser: xy"
+    assert list(chat.run.prompt) == chat.prompt == runs.encode(loaded.target, "xy", history=HISTORY)
+    raw = runs.prepare(loaded, "plain", {}, "xy", Settings(), history=HISTORY, raw_prompt=True)
+    assert raw.run.prompt_text == "abcdefghéxy" and not raw.run.chat_template
+    alone = runs.prepare(loaded, "plain", {}, "xy", Settings())
+    assert alone.run.prompt_text == "xy"
+
+
+def test_conversations_that_cannot_be_read(loaded):
+    with pytest.raises(UserError, match="The prompt is empty"):
+        runs.encode(loaded.target, " ", history=HISTORY)
+    with pytest.raises(UserError, match="The conversation holds bytes that are not UTF-8"):
+        runs.encode(loaded.target, "x", history=[Turn("caf\udce9", "y")])
+    half = "x" * (runs.MAX_PROMPT_CHARS // 2)
+    for raw in (False, True):
+        with pytest.raises(UserError, match=r"The conversation has \d+ characters; the limit is"):
+            runs.encode(loaded.target, "x", raw=raw, history=[Turn(half, half)])
+
+
+# --- turns on a device, and its memory -----------------------------------------------------------------------------
+
+
+def test_two_targets_on_one_device_take_turns(loaded):
+    other = runs.Loaded(pairing("smollm2-135m"), chat_target(1), ())
+    assert other.target is not loaded.target and other.lock is loaded.lock
+    assert isinstance(loaded.lock, type(threading.Lock()))
+    with loaded.lock:
+        assert not other.lock.acquire(blocking=False)
+    elsewhere = replace(loaded, target=SimpleNamespace(device=torch.device("cuda", 1)))
+    assert elsewhere.lock is not loaded.lock
+    assert replace(loaded, target=SimpleNamespace(device=torch.device("cuda", 1))).lock is elsewhere.lock
+
+
+def test_the_budget_is_the_estimate_and_what_the_device_has(loaded, monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(memory, "available_bytes", lambda device: asked.append(device) or 10**9)
+    settings = Settings(gamma=3, max_new_tokens=20)
+    target = loaded.target
+
+    def estimate(prompt, drafter=None):
+        tokens = len(prompt) + 20
+        return memory.estimate(
+            target.config, drafter_config=drafter, dtype_bytes=4, context_tokens=tokens, gamma=3, available=10**9
+        )
+
+    plain = runs.prepare(loaded, "plain", {}, "abc", settings)
+    assert runs.budget(plain) == estimate(plain.prompt)
+    assert asked == [torch.device("cpu")]
+    assert runs.estimated_bytes(plain) == runs.budget(plain).total
+
+    own = runs.budget(runs.prepare(loaded, "draft-model", {"source": "self"}, "abc", settings))
+    twice = estimate(plain.prompt, target.config)
+    assert own == replace(twice, weights_drafter=0, headroom=twice.headroom // 2), "two caches, the same weights"
+
+    small = tiny_model("llama", vocab_size=target.vocab_size, num_hidden_layers=1)
+    small.save_pretrained(tmp_path)
+    target.tokenizer.save_pretrained(tmp_path)
+    other = runs.budget(runs.prepare(loaded, "draft-model", {"source": str(tmp_path)}, "abc", settings))
+    assert other == estimate(plain.prompt, small.config) and other.weights_drafter > 0

@@ -1,144 +1,196 @@
 // Draws a run as flowing text: who wrote each token, what was struck out, where one verify pass ends.
 //
-//   const view = mount(element);
-//   view.update(text);
+//   const flow = mount(element, onSelect);
+//   flow.clear();                     // another run begins
+//   flow.draw(trace);                 // the steps that are not drawn yet, see trace.js
+//   flow.select(selection, {scroll}); // marks a token and its step, or with null nothing; scroll: brings it into view
+//   flow.reveal(count);               // dims all but the first `count` steps
 //
-// `text` is JSON, one value per line, and only ever grows: first {"run": id, ...}, then per step {"step": 1,
-// "drafted": 4, "accepted": 2, "untested": 1, "tokens": [["text", kind], ...], "end": reason or null}, with kind
-// accepted, rejected, correction, bonus, plain or cut. Another run id starts anew. A token whose text is "" is part of a
-// character that a later one completes. Text only ever becomes text nodes.
+// `onSelect(selection)` tells what the reader picks, by pointer or keyboard; `flow.pane` is the element that scrolls.
+// The text is one tab stop: arrows move between tokens and steps, Home and End to the ends. Text only ever becomes text
+// nodes. What is copied is the output, neither signs nor what was rejected.
 
-const KINDS = {
-  accepted: "drafted, and kept by the target",
-  rejected: "drafted, and rejected by the target",
-  correction: "the target's own, in place of a rejected one",
-  bonus: "the target's own, after all that was drafted",
-  plain: "the target's own, nothing was drafted",
-  cut: "drafted beyond the end of the run",
-};
-const ENDS = {stop_token: "the answer ends here", stop_string: "a stop string ends the run", length: "the budget ends the run"};
-const GLYPHS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"};
+import {add} from "./dom.js";
+import {pieces, quoted, segments, sentence, telling} from "./trace.js";
 
-export function mount(element) {
-  const legend = add(element, "ul", "sv-legend");
-  legend.setAttribute("aria-label", "Tokens by kind");
-  const counters = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, legendItem(legend, kind)]));
-  const note = add(legend, "li", "sv-untested");
-  const flow = add(element, "div", "sv-flow");
-  flow.setAttribute("role", "group");
-  flow.setAttribute("aria-label", "The text, a group per verify pass");
-  flow.dir = "ltr";
-  const key = add(element, "details", "sv-key");
-  add(key, "summary").textContent = "What the colours mean";
-  explain(key);
+const DRAG = 5; // pixels; a pointer that moves further selects text
+const isKept = (kind) => kind !== "rejected" && kind !== "cut";
 
-  let state;
-  function reset() {
-    state = {run: null, offset: 0, counts: {}, untested: 0, parts: []};
-    flow.replaceChildren();
-    legend.hidden = key.hidden = true;
-    drawEmpty(flow);
+export function mount(element, onSelect) {
+  const pane = add(element, "div", "sv-flow");
+  pane.setAttribute("aria-label", "The text, a group per verify pass");
+  pane.dir = "ltr";
+  let trace, groups, tokens, places, waiting, tabStop, selected, marked, shown;
+
+  function clear() {
+    trace = {steps: []};
+    groups = []; // the element of each step
+    tokens = []; // {element, step, node, kind} in reading order
+    places = new Map(); // "step:node" -> index of the token that shows it
+    waiting = []; // kept tokens of a character that is not complete yet
+    tabStop = -1; // index of a token
+    selected = null;
+    marked = []; // elements that show what is selected
+    shown = Infinity; // how many steps are not dimmed
+    pane.replaceChildren();
+    pane.removeAttribute("role"); // a listbox must hold something
   }
 
-  function read(line) {
-    const value = JSON.parse(line);
-    if ("run" in value) {
-      state.run = value.run;
-      flow.replaceChildren();
-      legend.hidden = key.hidden = false;
-    } else {
-      drawStep(flow, value, state);
+  function draw(grown) {
+    trace = grown;
+    while (groups.length < trace.steps.length) drawStep(groups.length);
+    if (!tokens.length) return;
+    pane.setAttribute("role", "listbox");
+    if (tabStop < 0) moveTabStop(0);
+    if (marked.length === 1 && shownBy(selected)) select(selected); // it has waited for the rest of its character
+  }
+
+  function drawStep(index) {
+    const step = trace.steps[index];
+    const isNewLine = !index || lastKept()?.element.textContent.endsWith("\n");
+    // Blocks of their own, so that what is added moves no more than the lines since the last one that ended.
+    if (isNewLine) add(pane, "div", "sv-paragraph");
+    const group = add(pane.lastChild, "span", "sv-step");
+    group.setAttribute("role", "group");
+    group.setAttribute("aria-label", sentence(trace, index));
+    group.classList.toggle("sv-later", index >= shown);
+    groups.push(group);
+    for (const piece of pieces(step)) drawPiece(group, {step: index, ...piece});
+    if (step.cut === "stop_token") lastKept()?.element.classList.add("sv-stop");
+  }
+
+  const lastKept = () => tokens.findLast(({kind}) => isKept(kind));
+
+  function drawPiece(group, piece) {
+    const {text, kind, step, node} = piece;
+    const members = isKept(kind) ? [...waiting, piece] : [piece];
+    if (isKept(kind)) waiting = text ? [] : members;
+    if (!text && isKept(kind)) return;
+    const token = drawToken(group, text, kind);
+    token.setAttribute("role", "option");
+    token.setAttribute("aria-selected", "false");
+    token.setAttribute("aria-label", `${quoted(text)}, ${kind}`);
+    token.dataset.place = tokens.length;
+    if (members.length > 1) {
+      token.dataset.parts = members.length;
+      token.title = `${members.length} tokens make this one character: ${members.map((each) => each.kind).join(", ")}`;
     }
+    for (const each of members) places.set(`${each.step}:${each.node}`, tokens.length);
+    tokens.push({element: token, step, node, kind});
   }
 
-  function update(text) {
-    const first = text.slice(0, text.indexOf("\n") + 1);
-    const run = first ? JSON.parse(first).run : null;
-    if (run !== state.run || text.length < state.offset) reset();
-    const end = text.lastIndexOf("\n") + 1; // a line without its end is still on its way
-    for (const line of text.slice(state.offset, end).split("\n")) if (line) read(line);
-    state.offset = Math.max(state.offset, end);
-    for (const [kind, counter] of Object.entries(counters)) {
-      counter.textContent = state.run === null ? "" : state.counts[kind] || 0;
-    }
-    note.textContent = state.untested ? `${state.untested} more drafted, untested after a rejection` : "";
+  function select(selection, {scroll = false} = {}) {
+    for (const element of marked) element.classList.remove("sv-current", "sv-selected");
+    marked.at(1)?.setAttribute("aria-selected", "false");
+    selected = selection;
+    marked = [];
+    const group = selection && groups[selection.step];
+    if (!group) return;
+    group.classList.add("sv-current");
+    const token = shownBy(selection);
+    marked = token ? [group, token] : [group];
+    token?.classList.add("sv-selected");
+    token?.setAttribute("aria-selected", "true");
+    const target = token || group.querySelector(".sv-token");
+    if (target) moveTabStop(Number(target.dataset.place));
+    if (target === document.activeElement) target.scrollIntoView({block: "nearest"});
+    else if (scroll && target) scrollWithin(pane, target);
   }
 
-  reset();
-  return {update};
-}
+  const shownBy = ({step, node}) => tokens[places.get(`${step}:${node}`)]?.element;
 
-function drawStep(flow, step, state) {
-  const group = add(flow, "span", "sv-step");
-  group.setAttribute("role", "group");
-  const own = step.tokens.map(([, kind]) => kind).find((kind) => ["correction", "bonus", "plain"].includes(kind));
-  const drafted = step.drafted ? `drafted ${step.drafted}, accepted ${step.accepted}` : "nothing drafted";
-  const title = [`step ${step.step}: ${drafted}`, own, ENDS[step.end]].filter(Boolean).join(", ");
-  group.setAttribute("aria-label", title);
-  group.title = title;
-  const last = step.tokens.reduce((place, [, kind], index) => (isCommitted(kind) ? index : place), -1);
-  step.tokens.forEach(([text, kind], index) => {
-    state.counts[kind] = (state.counts[kind] || 0) + 1;
-    const parts = isCommitted(kind) ? [...state.parts, kind] : [kind];
-    if (isCommitted(kind)) state.parts = text === "" ? parts : [];
-    if (text === "" && isCommitted(kind)) return;
-    const token = drawToken(group, text, kind, parts);
-    if (step.end === "stop_token" && index === last) token.classList.add("sv-stop");
+  function moveTabStop(place) {
+    const hadFocus = pane.contains(document.activeElement);
+    const before = tokens[tabStop]?.element;
+    tabStop = place;
+    const {element} = tokens[place];
+    if (element === before) return;
+    element.tabIndex = 0;
+    if (hadFocus) element.focus({preventScroll: true});
+    before?.removeAttribute("tabindex");
+  }
+
+  function reveal(count) {
+    const from = Math.min(shown, count);
+    groups.slice(from).forEach((group, index) => group.classList.toggle("sv-later", from + index >= count));
+    shown = count;
+  }
+
+  function pick(place) {
+    const {step, node} = tokens[Math.max(0, Math.min(tokens.length - 1, place))];
+    onSelect({step, node});
+  }
+
+  function pickStep(change) {
+    const step = (selected || tokens[tabStop]).step + change;
+    onSelect(telling(trace, Math.max(0, Math.min(groups.length - 1, step))));
+  }
+
+  const keys = {
+    ArrowLeft: () => pick(tabStop - 1),
+    ArrowRight: () => pick(tabStop + 1),
+    ArrowUp: () => pickStep(-1),
+    ArrowDown: () => pickStep(1),
+    PageUp: () => pickStep(-1),
+    PageDown: () => pickStep(1),
+    Home: () => pick(0),
+    End: () => pick(tokens.length - 1),
+    Enter: () => pick(tabStop),
+  };
+  pane.addEventListener("keydown", (event) => {
+    if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || !tokens.length) return;
+    event.preventDefault();
+    keys[event.key]();
   });
-  state.untested += step.untested;
+
+  let pressed = null; // where the pointer went down
+  pane.addEventListener("pointerdown", ({clientX, clientY}) => { pressed = {clientX, clientY}; });
+  pane.addEventListener("click", ({target, clientX, clientY}) => {
+    const token = target.closest(".sv-token");
+    const isDrag = pressed && Math.hypot(clientX - pressed.clientX, clientY - pressed.clientY) > DRAG;
+    if (!token || isDrag) return;
+    pick(Number(token.dataset.place));
+    token.focus({preventScroll: true}); // so that the arrows go on from here
+  });
+  pane.addEventListener("pointerover", ({target}) => {
+    const group = target.closest(".sv-step");
+    if (group) group.title = group.getAttribute("aria-label");
+  });
+
+  clear();
+  return {pane, clear, draw, select, reveal};
 }
 
-const isCommitted = (kind) => kind !== "rejected" && kind !== "cut";
-
-function drawToken(group, text, kind, parts) {
-  const token = add(group, kind === "rejected" ? "del" : "span", `sv-token sv-${kind}`);
-  if (parts.length > 1) {
-    token.dataset.parts = parts.length;
-    token.title = `${parts.length} tokens make this one character: ${parts.join(", ")}`;
-  }
-  if (/^[\s\p{Z}\p{C}]+$/u.test(text)) {
-    // Nothing to see, so signs stand for it. They are generated content: what is copied is the text itself.
-    const body = add(token, "span", "sv-body");
-    for (const letter of text) {
-      const space = add(body, "span", "sv-space");
-      space.dataset.sign = GLYPHS[letter] || `⟨U+${letter.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
-      space.textContent = letter;
+// One token: its kind's colour and shape lie under the text alone. The spaces around a word stay plain, so that no line
+// ends in a coloured blank, and so does the end of a line, whose colour would begin the next one. Signs are generated
+// content, so what is copied is the text itself.
+export function drawToken(parent, text, kind) {
+  const token = add(parent, kind === "rejected" ? "del" : "span", `sv-token sv-${kind}`);
+  const isSeen = segments(text).some(({sign}) => !sign);
+  const [, lead, core, tail] = isSeen ? /^( *)(.*?)( *)$/s.exec(text) : ["", "", text, ""];
+  if (lead && token === parent.firstChild) add(token, "span", "sv-lead", lead); // a step's mark begins after it
+  else token.append(lead);
+  let body = null;
+  for (const {text: part, sign} of segments(core)) {
+    body ??= add(token, "span", "sv-body");
+    if (!sign) {
+      body.append(part);
+    } else if (part === "\n") {
+      add(body, "span", "sv-sign").dataset.sign = sign;
+      token.append(part);
+      body = null;
+    } else {
+      add(body, "span", "sv-sign", part).dataset.sign = sign;
     }
-  } else {
-    // The space before a word stays plain, so that no line ends in a coloured blank.
-    const [lead] = text.match(/^ */);
-    if (lead) token.append(lead);
-    add(token, "span", "sv-body").textContent = text.slice(lead.length);
   }
+  if (tail) token.append(tail);
   return token;
 }
 
-function drawEmpty(flow) {
-  const empty = add(flow, "div", "sv-empty");
-  add(empty, "p").textContent = "The text appears here as it is written. Every token shows where it comes from:";
-  explain(empty);
-}
-
-function explain(parent) {
-  const list = add(parent, "dl");
-  for (const [kind, meaning] of Object.entries(KINDS)) {
-    const pair = add(list, "div");
-    drawToken(add(pair, "dt"), kind, kind, []);
-    add(pair, "dd").textContent = meaning;
-  }
-  add(parent, "p").textContent = "A thin line ends each verify pass. ␣ ⏎ ⇥ stand for space, new line and tab.";
-}
-
-function legendItem(legend, kind) {
-  const item = add(legend, "li");
-  item.title = KINDS[kind];
-  drawToken(item, kind, kind, []);
-  return add(item, "b");
-}
-
-function add(parent, tag, className = "") {
-  const child = document.createElement(tag);
-  child.className = className;
-  parent.append(child);
-  return child;
+// Scrolls the pane alone, never the page.
+function scrollWithin(pane, element) {
+  const [frame, box] = [pane.getBoundingClientRect(), element.getBoundingClientRect()];
+  const margin = box.height;
+  if (box.top < frame.top) pane.scrollTop -= frame.top - box.top + margin;
+  else if (box.bottom > frame.bottom) pane.scrollTop += box.bottom - frame.bottom + margin;
 }

@@ -48,6 +48,8 @@ def decode(
     prompt: Sequence[int],
     settings: Settings,
     *,
+    done: Sequence[Step] = (),
+    rng: torch.Generator | None = None,
     detail: bool = True,
     phases: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
@@ -58,14 +60,21 @@ def decode(
     the probabilities behind every decision; `phases` times draft, verify and decide, which takes synchronisation.
     Closing the iterator at any moment leaves target and drafter ready for the next run; before the first step,
     `should_stop` can end it, by Cancelled. Raises UserError for prompts that can't be decoded.
+
+    A run can be left and gone on with later: `done` are its steps so far, which count as read, and `rng` the generator
+    as they left it (without one, a new one from the seed). Where `done` has ended, nothing follows.
     """
     check_prompt(target, prompt)
-    sampler, rng = settings.sampler, torch.Generator().manual_seed(settings.seed)
+    if done and done[-1].cut:
+        return
+    sampler, rng = settings.sampler, rng or torch.Generator().manual_seed(settings.seed)
+    tokens = [*prompt, *(token for step in done for token in step.committed)]
     clock = Clock(target.device, phases)
     with clock.prefill():
-        ctx = Context(list(prompt), target.prefill(prompt[:-1], drafter.hidden_layers, should_stop))
-    ending = make_ending(target, prompt, settings)
+        ctx = Context(tokens, target.prefill(tokens[:-1], drafter.hidden_layers, should_stop))
+    ending = make_ending(target, prompt, settings, done)
     recorder = Recorder(target.tokenizer, sampler, detail)
+    recorder.index = len(done)
     while ending.room > 0:
         clock.begin()
         with clock.phase("draft"):
@@ -96,10 +105,16 @@ def check_prompt(target: Target, prompt: Sequence[int]) -> None:
         )
 
 
-def make_ending(target: Target, prompt: Sequence[int], settings: Settings) -> Ending:
-    """The run's end: its budget is also bounded by the target's context, whose last position yields one more token."""
+def make_ending(target: Target, prompt: Sequence[int], settings: Settings, done: Sequence[Step] = ()) -> Ending:
+    """The run's end, as seen after the steps already made.
+
+    Its budget is also bounded by the target's context, whose last position yields one more token.
+    """
     budget = settings.max_new_tokens
     if target.max_tokens is not None:
         budget = min(budget, target.max_tokens - len(prompt) + 1)
     stop_tokens = target.stop_tokens if settings.stop_tokens is None else settings.stop_tokens
-    return Ending(TextStream(target.tokenizer, list(prompt)), budget, stop_tokens, settings.stop_strings)
+    ending = Ending(TextStream(target.tokenizer, list(prompt)), budget, stop_tokens, settings.stop_strings)
+    for step in done:
+        ending.cut(step.committed)
+    return ending

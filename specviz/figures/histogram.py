@@ -10,8 +10,7 @@ from specviz.figures import style
 from specviz.metrics import acceptance
 from specviz.trace import Trace
 
-TITLE = "Accepted draft tokens per verify pass"
-CROWDED = 16  # with a larger gamma, zeros go without a label and ticks are thinned out
+TITLE = "Accepted draft tokens per pass"
 
 
 class HistogramInfo(NamedTuple):
@@ -38,27 +37,28 @@ def info(trace: Trace) -> HistogramInfo:
 
 def plot(info: HistogramInfo) -> go.Figure:
     if info.mean is None:
-        steps = info.undrafted_steps
-        return style.empty(TITLE, f"None of {_passes(steps)} had a draft." if steps else "No verify pass yet.")
-    subtitle = f"mean {info.mean:.2f} over {_passes(info.drafted_steps)} with a draft"
+        return style.nothing_drafted(TITLE, info.undrafted_steps)
+    subtitle = [f"mean {info.mean:.2f} over {style.passes(info.drafted_steps)} with a draft"]
     if info.undrafted_steps:
-        subtitle += f"<br>{info.undrafted_steps} without a draft left out"  # two lines, for the width of a phone
-    figure = style.figure(TITLE, subtitle)
+        subtitle.append(f"{style.passes(info.undrafted_steps)} without a draft left out")
+    figure = style.figure(TITLE, *subtitle)
     figure.add_bar(
         x=list(range(info.gamma + 1)),
         y=list(info.counts),
-        text=[str(count) if count or info.gamma <= CROWDED else "" for count in info.counts],
+        text=list(map(str, info.counts)) if info.gamma <= style.MOST_TICKS else None,  # else they would touch
         textposition="outside",
+        textangle=0,
         cliponaxis=False,
-        customdata=[f"{count / info.drafted_steps:.1%}" for count in info.counts],
-        hovertemplate="%{x} accepted: %{y} verify passes, %{customdata}<extra></extra>",
-        marker={"color": style.BLUE, "line": {"color": style.GREY, "width": 1}},
+        hovertext=[
+            f"{accepted} accepted: {style.passes(count)}, {count / info.drafted_steps:.1%}"
+            for accepted, count in enumerate(info.counts)
+        ],
+        hoverinfo="text",
+        marker=style.area(style.BLUE),
     )
     highest = max(info.counts)
-    figure.update_xaxes(title_text="accepted draft tokens", tick0=0, dtick=1 + info.gamma // CROWDED, showgrid=False)
-    figure.update_yaxes(title_text="verify passes", range=[0, highest * 1.15], dtick=1 if highest < 6 else None)
+    style.columns(figure, "accepted draft tokens", 0, info.gamma)
+    figure.update_yaxes(title_text="verify passes", range=[0, 1.2 * highest], nticks=4)
+    if highest < 4:
+        figure.update_yaxes(dtick=1)  # no half passes
     return figure
-
-
-def _passes(count: int) -> str:
-    return f"{count} verify pass" + ("" if count == 1 else "es")

@@ -1,148 +1,185 @@
-"""The Explore tab: ask on the left, the run on the right."""
+"""The Explore tab: ask on the left, the run on the right. What is shown where, and what calls what."""
 
 from __future__ import annotations
 
-import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gradio as gr
 
-from specviz.presets import DrafterPreset, Pairing
-from specviz.ui import form, screens
-from specviz.ui.examples import EXAMPLES, FIRST
-from specviz.ui.form import Form
-from specviz.ui.handlers import REPEATS, Explorer
+from specviz.presets import DrafterPreset
+from specviz.ui import fields, screens
+from specviz.ui.controls import Controls, Kept, Talk, preset_of
+from specviz.ui.fields import Fields
+from specviz.ui.handlers import Explorer
 from specviz.ui.javascript import view
 from specviz.ui.screens import Screen
 
 MODEL_EVENTS = "model"  # all events that use a model share this queue and its one limit
-VISITORS_AT_ONCE = 16  # they wait for the model's lock in turns, and see that they wait
+VISITORS_AT_ONCE = 48  # they wait for the model in turns of our own, which can say how long it takes
+PRIVATE: dict[str, Any] = {"api_visibility": "private"}
+AT_ONCE: dict[str, Any] = {"queue": False, "show_progress": "hidden", **PRIVATE}
+ON_MODEL: dict[str, Any] = {
+    "show_progress": "hidden",
+    "concurrency_id": MODEL_EVENTS,
+    "concurrency_limit": VISITORS_AT_ONCE,
+    **PRIVATE,
+}
 # Said by the browser itself, so before any answer of the server; the run's end sets it back.
 STOPPING = "() => ({__type__: 'update', value: 'Stopping…', interactive: false})"
-FALLBACK = {"ngram_min": 1, "ngram_max": 3, "exit_layer": 8, "gamma": 4}  # where a preset names no default
 
 
-class Groups(NamedTuple):
-    """Parts of the settings that come and go with the drafter."""
+class Asking(NamedTuple):
+    """The first card of the left column."""
 
+    prompt: gr.Textbox
+    examples: dict[str, gr.Button]  # by the example's id
+    kept: Kept
+    talk: Talk
+    run: gr.Button
+    step: gr.Button
+    stop: gr.Button
+    drafter: gr.Radio
     note: gr.Markdown
-    ngram: gr.Column
-    exit: gr.Column
 
 
-def explore_tab(explorer: Explorer) -> None:
+def explore_tab(controls: Controls, status: gr.HTML) -> None:
+    """`status`: where the page says how far the model is."""
+    example = next(iter(controls.examples.values()))
+    pairing = next(iter(controls.pairings.values()))
+    preset = preset_of(pairing, example.drafter)
     with gr.Row(elem_classes="sv-explore"):
         with gr.Column(elem_classes="sv-ask", min_width=0):
-            prompt, run, stop = _ask()
+            asking = _ask(controls, example.prompt, preset, [each.title for each in pairing.drafters])
         with gr.Column(elem_classes="sv-settings", min_width=0):
-            controls, groups = _settings(explorer.pairings, prompt)
+            made = fields.settings(controls, example, preset, asking.prompt, asking.drafter, asking.note)
         with gr.Column(elem_classes="sv-run", min_width=0):
-            outputs = _run_view(run, stop)
-    _wire_settings(explorer.pairings, controls, groups)
-    _wire_run(explorer, controls, outputs)
+            outputs = _run_view(controls, asking, made.memory)
+    _wire_settings(controls, made)
+    _wire_examples(controls, asking, made, outputs)
+    _wire_run(controls.explorer, asking, made, outputs)
+    _wire_model(controls, asking, made, status)
 
 
-def _ask() -> tuple[gr.Textbox, gr.Button, gr.Button]:
-    prompt = gr.Textbox(EXAMPLES[FIRST], label="Prompt", lines=3, max_lines=7, elem_id="prompt")
-    with gr.Row(elem_classes="sv-examples"):
-        for name, text in EXAMPLES.items():
-            example = gr.Button(name, size="sm", min_width=0, elem_classes="sv-example")
-            example.click(None, None, prompt, js=f"() => {json.dumps(text)}", api_visibility="private")
+def _ask(controls: Controls, first_prompt: str, preset: DrafterPreset, drafters: list[str]) -> Asking:
+    history = gr.State(())
+    earlier = view("result_view.js", "", elem_classes="sv-earlier")
+    prompt = gr.Textbox(first_prompt, label="Prompt", lines=3, max_lines=7, elem_id="prompt")
+    kept = gr.State("")
+    with gr.Row(elem_classes="sv-chips", elem_id="examples"):
+        chips = {id: _chip(each.title) for id, each in controls.examples.items()}
+    with gr.Row(elem_classes="sv-chips"):
+        bring_back = _chip("↶ Bring back my prompt", visible=False, elem_id="bring-back")
+        follow_up = _chip("Follow up on this answer", visible=bool(controls.recordings), elem_id="follow-up")
+        start_over = _chip("End the conversation", visible=False, elem_id="start-over")
     with gr.Row(elem_classes="sv-buttons"):
         run = gr.Button("Run", variant="primary", min_width=0, elem_id="run")
+        step = gr.Button("Step", min_width=0, elem_id="step")
         stop = gr.Button("Stop", interactive=False, min_width=0, elem_id="stop")
-    return prompt, run, stop
+    drafter = gr.Radio(drafters, value=preset.title, label="Drafter", elem_id="drafter")
+    note = gr.Markdown(preset.note, elem_classes="sv-note-small")
+    talk = Talk(history, earlier, follow_up, start_over)
+    return Asking(prompt, chips, Kept(kept, bring_back), talk, run, step, stop, drafter, note)
 
 
-def _settings(pairings: dict[str, Pairing], prompt: gr.Textbox) -> tuple[Form, Groups]:
-    first = next(iter(pairings.values()))
-    preset = _first_drafter(first)
-    kinds = form.parts(preset)
-    offered = [(pairing.title, pairing.id) for pairing in pairings.values()]
-    pairing = gr.Dropdown(offered, value=first.id, label="Pairing", elem_id="pairing")
-    drafter = gr.Radio([p.title for p in first.drafters], value=preset.title, label="Drafter", elem_id="drafter")
-    note = gr.Markdown(preset.note, elem_classes="sv-drafter-note")
-    with gr.Column(visible="ngram" in kinds, min_width=0) as ngram:
-        with gr.Row():
-            ngram_min = gr.Number(_default(preset, "ngram_min"), label="Shortest match", min_width=90)
-            ngram_max = gr.Number(_default(preset, "ngram_max"), label="Longest match", min_width=90)
-        pick = gr.Radio(list(form.PICKS), value="recent", label="Of several matches, follow the most")
-    with gr.Column(visible="early-exit" in kinds, min_width=0) as exit_group:
-        exit_layer = gr.Number(_default(preset, "exit_layer"), label="Exit after layer")
-    length = _default(preset, "gamma")
-    gamma = gr.Slider(0, form.MAX_GAMMA, length, step=1, label="Draft length (gamma)", elem_id="gamma")
-    temperature = gr.Slider(0, form.MAX_TEMPERATURE, 0, step=0.1, label="Temperature (0: greedy)", elem_id="heat")
-    budget = gr.Slider(1, form.MAX_TOKENS, 64, step=1, label="New tokens at most", elem_id="budget")
-    seed = gr.Number(0, label="Seed", elem_id="seed")
-    info = f"{REPEATS} times in turns with plain decoding, after the run"
-    measure = gr.Checkbox(True, label="Measure the speed-up", info=info, elem_id="measure")
-    controls = Form(
-        pairing, drafter, ngram_min, ngram_max, pick, exit_layer, gamma, temperature, budget, seed, prompt, measure
+def _chip(text: str, **settings: Any) -> gr.Button:
+    return gr.Button(text, size="sm", min_width=0, elem_classes="sv-chip", **settings)
+
+
+def _run_view(controls: Controls, asking: Asking, memory: gr.HTML) -> Screen:
+    """The right column. It opens with the first example's recorded run."""
+    shown = first_screen(controls)
+    verdict = view("result_view.js", shown.verdict, elem_id="verdict")
+    tokens = view("trace_view.js", shown.tokens, elem_id="tokens")
+    race = view("race_view.js", shown.race, elem_id="race", elem_classes="sv-card")
+    with gr.Row(elem_classes="sv-charts"):
+        charts = {
+            name: gr.Plot(figure, show_label=False, elem_id=name, elem_classes=["sv-card", "sv-chart"], buttons=[])
+            for name, figure in (
+                ("histogram", shown.histogram),
+                ("survival", shown.survival),
+                ("time_share", shown.time_share),
+            )
+        }
+    details = view("result_view.js", shown.details, elem_id="details", elem_classes="sv-card")
+    return Screen(
+        tokens=tokens,
+        verdict=verdict,
+        race=race,
+        **charts,
+        details=details,
+        memory=memory,
+        run=asking.run,
+        step=asking.step,
+        stop=asking.stop,
+        follow_up=asking.talk.follow_up,
+        stepping=gr.State(None),
+        exchange=gr.State(shown.exchange),
     )
-    return controls, Groups(note, ngram, exit_group)
 
 
-def _run_view(run: gr.Button, stop: gr.Button) -> Screen:
-    verdict = view("result_view.js", screens.empty(), elem_id="verdict")
-    tokens = view("token_view.js", "", elem_id="tokens", elem_classes="sv-card")
-    chart = gr.Plot(visible=False, show_label=False, elem_id="chart", elem_classes="sv-card", buttons=[])
-    details = view("result_view.js", "", elem_id="details", elem_classes="sv-card")
-    return Screen(tokens, verdict, details, chart, run, stop)
+def first_screen(controls: Controls) -> Screen:
+    """What the page shows before anything has run."""
+    if not controls.recordings:
+        none: dict[str, Any] = {"histogram": None, "survival": None, "time_share": None}
+        return Screen(tokens="", verdict=screens.empty(), race="", details="", exchange=(), **none)
+    id, recording = next(iter(controls.recordings.items()))
+    preset = preset_of(next(iter(controls.pairings.values())), controls.examples[id].drafter)
+    return screens.recorded(recording, preset.title)
 
 
-def _wire_settings(pairings: dict[str, Pairing], controls: Form, groups: Groups) -> None:
+def _wire_settings(controls: Controls, made: Fields) -> None:
     """Each drafter brings its note, its settings and its defaults."""
-    shown = [*groups, controls.ngram_min, controls.ngram_max, controls.exit_layer, controls.gamma]
-
-    def choose(pairing_id: str, title: str) -> list[object]:
-        return _drafter_updates(form.drafter_preset(pairings[pairing_id], title))
-
-    def choose_pairing(pairing_id: str) -> list[object]:
-        pairing = pairings[pairing_id]
-        preset = _first_drafter(pairing)
-        return [gr.Radio([p.title for p in pairing.drafters], value=preset.title), *_drafter_updates(preset)]
-
-    quiet = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-    controls.drafter.input(choose, [controls.pairing, controls.drafter], shown, **quiet)
-    # Not `input`: a list that is only passed by keyboard sends that too, and would undo the choice of the drafter.
-    controls.pairing.select(choose_pairing, controls.pairing, [controls.drafter, *shown], **quiet)
-
-
-def _wire_run(explorer: Explorer, controls: Form, outputs: Screen) -> None:
-    """Run: note the visitor's run at once, then do it. Stop only says so; the run ends by itself, within a step."""
-    at_once = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-    asked = outputs.run.click(explorer.arrive, None, list(outputs), **at_once)
-    done = asked.then(
-        explorer.run,
-        list(controls),
-        list(outputs),
-        show_progress="hidden",
-        concurrency_id=MODEL_EVENTS,
-        concurrency_limit=VISITORS_AT_ONCE,
-        api_visibility="private",
+    made.form.drafter.input(
+        controls.choose_drafter, [made.form.pairing, made.form.drafter], [*made.drafting], **AT_ONCE
     )
-    done.failure(explorer.failed, None, list(outputs), **at_once)
-    said = outputs.stop.click(None, None, outputs.stop, js=STOPPING, api_visibility="private")
-    said.then(explorer.stop, None, list(outputs), **at_once)
+    # Not `input`: a list that is only passed by keyboard sends that too, and would undo the choice of the drafter.
+    outputs = [made.obstacle, made.form.drafter, *made.drafting]
+    made.form.pairing.select(controls.choose_pairing, made.form.pairing, outputs, **AT_ONCE)
 
 
-def _first_drafter(pairing: Pairing) -> DrafterPreset:
-    """The first that drafts at all."""
-    return next((preset for preset in pairing.drafters if preset.kind != "plain"), pairing.drafters[0])
+def _wire_examples(controls: Controls, asking: Asking, made: Fields, outputs: Screen) -> None:
+    """An example fills the form and shows its recorded run; what it replaced can be had back."""
+    groups = [made.drafting.note, made.drafting.ngram, made.drafting.exit]
+    changed = [*asking.kept, *groups, *made.form, *asking.talk, *outputs]
+    inputs = [asking.prompt, made.form.pairing]
+    for id, chip in asking.examples.items():
+        chip.click(_with_id(controls, id), inputs, changed, **AT_ONCE)
+    asking.kept.button.click(controls.bring_back, asking.kept.prompt, [asking.prompt, asking.kept.button], **AT_ONCE)
+    asking.talk.follow_up.click(controls.follow_up, outputs.exchange, [asking.prompt, *asking.talk], **AT_ONCE)
+    asking.talk.start_over.click(controls.start_over, None, [*asking.talk], **AT_ONCE)
 
 
-def _default(preset: DrafterPreset, name: str) -> int:
-    return int(preset.defaults.get(name, FALLBACK[name]))
+def _with_id(controls: Controls, id: str) -> Any:
+    def show(prompt: str, pairing: str, request: gr.Request) -> list[Any]:
+        return controls.show_example(id, prompt, pairing, request)
+
+    return show
 
 
-def _drafter_updates(preset: DrafterPreset) -> list[object]:
-    kinds = form.parts(preset)
-    return [
-        gr.Markdown(preset.note),
-        gr.Column(visible="ngram" in kinds),
-        gr.Column(visible="early-exit" in kinds),
-        _default(preset, "ngram_min"),
-        _default(preset, "ngram_max"),
-        _default(preset, "exit_layer"),
-        gr.Slider(value=_default(preset, "gamma"), interactive=preset.kind != "plain"),
-    ]
+def _wire_run(explorer: Explorer, asking: Asking, made: Fields, outputs: Screen) -> None:
+    """Run: note the visitor's run at once, then do it. Stop only says so; the run ends by itself, within a step."""
+    history = asking.talk.history
+    works = (
+        (asking.run, explorer.arrive, explorer.run, [history]),
+        (asking.step, explorer.arrive_to_step, explorer.step, [outputs.stepping, history]),
+    )
+    for button, arrive, work, states in works:
+        asked = button.click(arrive, None, list(outputs), **AT_ONCE)
+        done = asked.then(work, [*states, *made.form], list(outputs), **ON_MODEL)
+        done.failure(explorer.failed, None, list(outputs), **AT_ONCE)
+    said = asking.stop.click(None, None, asking.stop, js=STOPPING, **PRIVATE)
+    said.then(explorer.stop, None, list(outputs), **AT_ONCE)
+
+
+def _wire_model(controls: Controls, asking: Asking, made: Fields, status: gr.HTML) -> None:
+    """Load the model while the visitor reads; then say what the form as it stands needs of memory."""
+    choice = [made.form.pairing, made.form.precision]
+    watching: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": VISITORS_AT_ONCE, **PRIVATE}
+    form_in = [asking.talk.history, *made.form]
+    page = gr.context.Context.root_block
+    assert isinstance(page, gr.Blocks)
+    for event in (page.load, made.form.precision.input, made.form.pairing.select):
+        watched = event(controls.watch, choice, status, **watching)
+        watched.then(controls.check_memory, form_in, made.memory, **AT_ONCE)
+    for event in (made.form.drafter.input, made.form.gamma.release, made.form.max_new_tokens.release):
+        event(controls.check_memory, form_in, made.memory, **AT_ONCE)

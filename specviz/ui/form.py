@@ -3,39 +3,53 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from specviz import runs
 from specviz.decoding.engine import Settings
 from specviz.decoding.sampling import Sampler
 from specviz.errors import UserError
 from specviz.presets import DrafterPreset, Pairing
 
-MAX_GAMMA = 8
+MAX_GAMMA = 16
 MAX_TEMPERATURE = 2
-MAX_TOKENS = 256
+MAX_TOP_K = 1000
+MIN_PENALTY, MAX_PENALTY = 0.5, 2
+MAX_TOKENS = 512
 MAX_SEED = 2**31 - 1
 MAX_NGRAM = 16
 MAX_PROMPT = 8_000  # characters
+MAX_PROMPT_TOKENS = 2048  # a longer one would hold the model for many seconds before its first token
+MAX_STOPS, MAX_STOP = 4, 40  # stop strings, and characters of one
 PICKS = ("recent", "frequent")
+CHAT, RAW = "chat", "raw"
+DEFAULT, EXACT = "default", "float32"  # number formats
 ELSEWHERE = ("gamma", "source")  # defaults of a preset that are no settings of the drafter itself
 
 
 class Form(NamedTuple):
     """The controls' values as they came, in the order of the page; anything may be missing or wrong."""
 
-    pairing: Any
+    prompt: Any
     drafter: Any
+    gamma: Any
     ngram_min: Any
     ngram_max: Any
     pick: Any
     exit_layer: Any
-    gamma: Any
     temperature: Any
-    max_new_tokens: Any
+    top_k: Any
+    top_p: Any
+    min_p: Any
+    penalty: Any
     seed: Any
-    prompt: Any
+    max_new_tokens: Any
+    stops: Any
+    template: Any
+    pairing: Any
+    precision: Any
     measure: Any
 
 
@@ -48,7 +62,22 @@ class Ask:
     drafter_settings: dict[str, Any]
     settings: Settings
     prompt: str
+    raw: bool
+    dtype: str | None  # None: as the server was started
     measure: bool
+
+    def prepared(self, loaded: runs.Loaded, history: Sequence[runs.Turn]) -> runs.Prepared:
+        """Everything built for the run; raises UserError for what can't work with this target."""
+        return runs.prepare(
+            loaded,
+            self.preset.kind,
+            self.drafter_settings,
+            self.prompt,
+            self.settings,
+            raw_prompt=self.raw,
+            max_prompt_tokens=MAX_PROMPT_TOKENS,
+            history=history,
+        )
 
 
 def read(form: Form, pairings: Mapping[str, Pairing]) -> Ask:
@@ -58,13 +87,27 @@ def read(form: Form, pairings: Mapping[str, Pairing]) -> Ask:
         raise UserError("Choose a pairing of the list.")
     pairing = pairings[form.pairing]
     preset = drafter_preset(pairing, form.drafter)
+    if form.template not in (CHAT, RAW):
+        raise UserError(f"Choose how the prompt is read: {CHAT} or {RAW}.")
+    if form.precision not in (DEFAULT, EXACT):
+        raise UserError(f"Choose a number format: {DEFAULT} or {EXACT}.")
     settings = Settings(
         gamma=_whole("The draft length", form.gamma, 0, MAX_GAMMA),
         max_new_tokens=_whole("The number of new tokens", form.max_new_tokens, 1, MAX_TOKENS),
-        sampler=Sampler(temperature=_number("The temperature", form.temperature, 0, MAX_TEMPERATURE)),
+        sampler=_sampler(form),
         seed=_whole("The seed", form.seed, 0, MAX_SEED),
+        stop_strings=_stops(form.stops),
     )
-    return Ask(pairing, preset, _drafter_settings(preset, form), settings, prompt, bool(form.measure))
+    return Ask(
+        pairing=pairing,
+        preset=preset,
+        drafter_settings=_drafter_settings(preset, form),
+        settings=settings,
+        prompt=prompt,
+        raw=form.template == RAW,
+        dtype=EXACT if form.precision == EXACT else None,
+        measure=bool(form.measure),
+    )
 
 
 def drafter_preset(pairing: Pairing, title: Any) -> DrafterPreset:
@@ -78,6 +121,28 @@ def drafter_preset(pairing: Pairing, title: Any) -> DrafterPreset:
 def parts(preset: DrafterPreset) -> list[str]:
     """The kinds that a combination is made of."""
     return preset.kind.split("+")
+
+
+def _sampler(form: Form) -> Sampler:
+    return Sampler(
+        temperature=_number("The temperature", form.temperature, 0, MAX_TEMPERATURE),
+        top_k=_whole("Top-k", form.top_k, 0, MAX_TOP_K),
+        top_p=_number("Top-p", form.top_p, 0.05, 1),
+        min_p=_number("Min-p", form.min_p, 0, 1),
+        repetition_penalty=_number("The repetition penalty", form.penalty, MIN_PENALTY, MAX_PENALTY),
+    )
+
+
+def _stops(value: Any) -> tuple[str, ...]:
+    """One stop string per line, with \\n and \\t for a new line and a tab."""
+    if value is not None and not isinstance(value, str):
+        raise UserError("The stop strings are no text; write one per line.")
+    lines = [line for line in (value or "").split("\n") if line]
+    if len(lines) > MAX_STOPS:
+        raise UserError(f"There are {len(lines)} stop strings; give at most {MAX_STOPS}, one per line.")
+    if longest := next((line for line in lines if len(line) > MAX_STOP), None):
+        raise UserError(f"The stop string “{longest[:MAX_STOP]}…” is too long; give at most {MAX_STOP} characters.")
+    return tuple(line.replace("\\n", "\n").replace("\\t", "\t") for line in lines)
 
 
 def _drafter_settings(preset: DrafterPreset, form: Form) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the buttons do: generators from the controls' values to what the page shows, free of any browser."""
+"""What Run, Step and Stop do: generators from the controls' values to what the page shows, free of any browser."""
 
 from __future__ import annotations
 
@@ -6,28 +6,33 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import gradio as gr
+import torch
 
-from specviz import runs
+from specviz import memory, runs
 from specviz.errors import Cancelled, UserError
 from specviz.measure import compare
+from specviz.models.text import TokenText
 from specviz.presets import Pairing
+from specviz.trace import Run, Step
 from specviz.ui import form, screens, wire
 from specviz.ui.loading import Models
+from specviz.ui.offer import check_pairing, with_what_is_loaded
 from specviz.ui.report import Record
 from specviz.ui.screens import SKIP, Screen
-from specviz.ui.visits import Turns, Visits
+from specviz.ui.visits import Turn, Turns, Visits
 
 T = TypeVar("T")
+History = tuple[runs.Turn, ...]
 log = logging.getLogger(__name__)
 
 REPEATS = 3
-MAX_PROMPT_TOKENS = 2048  # a longer one would hold the model for many seconds before its first token
+TURN_SECONDS = 120.0  # the longest that a visitor may hold the model at a stretch
 YIELD_SECONDS = 0.07  # at most 14 updates a second, however fast the tokens come
 LOOK_UP_SECONDS = 0.2  # how often loading looks whether to stop
 UNEXPECTED = "Something went wrong on the server, which has the details in its log. Your settings are as you left them."
@@ -39,122 +44,212 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Stepping:
+    """A run that is made step by step: all that the next step needs, in plain values, so that no model waits for it."""
+
+    asked: tuple[form.Form, History]  # with other settings, Step starts anew
+    run: Run
+    text: str  # of the trace view
+    steps: tuple[Step, ...]
+    rng: torch.Tensor  # state of the run's generator
+
+
+@dataclass(frozen=True, slots=True)
 class Explorer:
     """The handlers of the Explore tab, and what they share between visitors."""
 
-    pairings: dict[str, Pairing]
+    pairings: Mapping[str, Pairing]
     models: Models
     visits: Visits = field(default_factory=Visits)
     turns: Turns = field(default_factory=Turns)
 
+    # --- events: whose they are, and until when there is something to stop
+
     def arrive(self, request: gr.Request) -> Screen:
         """Run was pressed: from here on, Stop has something to stop."""
-        self.visits.arrive(_session(request))
+        self.visits.arrive(session(request))
         return screens.starting()
 
-    def run(self, request: gr.Request, *values: Any) -> Iterator[Screen]:
-        session = _session(request)
-        stop = self.visits.begin(session)
-        try:
-            for screen in self.explore(form.Form(*values), stop):
-                if screen.stop is not SKIP:  # the last one: from here on there is nothing to stop
-                    self.visits.end(session, stop)
-                yield screen
-        finally:
-            self.visits.end(session, stop)
+    def arrive_to_step(self, request: gr.Request) -> Screen:
+        """The same for Step, but what is in view stays."""
+        self.visits.arrive(session(request))
+        return screens.starting()._replace(verdict=SKIP)
+
+    def run(self, request: gr.Request, history: History, *values: Any) -> Iterator[Screen]:
+        yield from self._visit(request, lambda stop: self.explore(form.Form(*values), stop, history))
+
+    def step(self, request: gr.Request, stepping: Stepping | None, history: History, *values: Any) -> Iterator[Screen]:
+        yield from self._visit(request, lambda stop: self.one_step(form.Form(*values), stop, stepping, history))
 
     def stop(self, request: gr.Request) -> Screen:
         """The run ends by itself within a step; where there is none, the page is made ready again."""
-        return Screen() if self.visits.stop(_session(request)) else screens.ready()
+        return Screen() if self.visits.stop(session(request)) else screens.ready()
 
     def leave(self, request: gr.Request) -> None:
-        self.visits.leave(_session(request))
+        self.visits.leave(session(request))
 
     def failed(self, request: gr.Request) -> Screen:
         """Gradio itself refused the run, and says why in a message of its own."""
-        self.visits.leave(_session(request))
+        self.visits.leave(session(request))
         return screens.ready(screens.message(NOT_STARTED))
 
-    def explore(self, asked: form.Form, stop: threading.Event) -> Iterator[Screen]:
-        """A whole run, from the form to the verdict. The last screen, and no other, sets the buttons: ready again."""
-        begun = False
+    def _visit(self, request: gr.Request, work: Callable[[threading.Event], Iterator[Screen]]) -> Iterator[Screen]:
+        visitor = session(request)
+        stop = self.visits.begin(visitor)
         try:
-            for screen in self._explore(form.read(asked, self.pairings), stop):
-                begun = begun or screen.tokens is not SKIP
-                yield screen
-        except (Stopped, Cancelled):
-            yield screens.ready(screens.message("Stopped before the first token", tone=""))
-        except UserError as error:
-            yield screens.ready(screens.message(str(error), begun=begun))
-        except Exception:
-            log.exception("a run failed")
-            yield screens.ready(screens.message(UNEXPECTED, begun=begun))
+            with _closing(work(stop)) as shown:
+                for screen in shown:
+                    if screen.stop is not SKIP:  # the last one: from here on there is nothing to stop
+                        self.visits.end(visitor, stop)
+                    yield screen
+        finally:
+            self.visits.end(visitor, stop)
 
-    def _explore(self, ask: form.Ask, stop: threading.Event) -> Iterator[Screen]:
-        loaded = yield from self._load(ask, stop)
-        prepared = runs.prepare(
-            loaded,
-            ask.preset.kind,
-            ask.drafter_settings,
-            ask.prompt,
-            ask.settings,
-            max_prompt_tokens=MAX_PROMPT_TOKENS,
-        )
+    # --- what they do
+
+    def explore(self, asked: form.Form, stop: threading.Event, history: History = ()) -> Iterator[Screen]:
+        """A whole run, from the form to the verdict. The last screen, and no other, sets the buttons: ready again."""
+        yield from _in_words(lambda: self._explore(form.read(asked, self.pairings), history, stop))
+
+    def one_step(
+        self, asked: form.Form, stop: threading.Event, before: Stepping | None, history: History = ()
+    ) -> Iterator[Screen]:
+        """One verify pass: the next of `before` if that was asked for with the same settings, else the first."""
+        key = (asked._replace(measure=None), history)  # nothing is measured step by step
+        goes_on = before if before is not None and before.asked == key and before.steps[-1].cut is None else None
+        yield from _in_words(lambda: self._one_step(form.read(asked, self.pairings), key, goes_on, stop))
+
+    def _explore(self, ask: form.Ask, history: History, stop: threading.Event) -> Iterator[Screen]:
+        loaded, prepared = yield from self._prepare(ask, history, stop)
         record = Record(prepared.run, drafter=ask.preset.title, repeats=REPEATS)
         with self.turns.queue(loaded.lock) as turn:
-            while not turn.take():
-                _unless(stop)
-                yield Screen(verdict=screens.waiting(turn.ahead))
+            yield from _wait(turn, stop)
             yield from self._decode(prepared, record, stop)
-            if ask.measure and record.drafts and record.is_complete:
-                yield from self._measure(prepared, record, stop)
+        # Measuring takes a turn of its own, so that those who wait see their first tokens before it.
+        if ask.measure and record.drafts and record.is_complete:
+            with self.turns.queue(loaded.lock) as turn:
+                while not (stop.is_set() or turn.take()):
+                    waiting = screens.waiting_to_measure(record, turn.ahead, turn.expected_seconds)
+                    yield Screen(verdict=waiting, details=screens.details(record))
+                record.stopped = stop.is_set()
+                if turn.held:
+                    yield from self._measure(prepared, record, stop)
         record.done = True
-        yield screens.finished(record, loaded)
+        ended = screens.finished(record, TokenText(loaded.target.tokenizer))
+        yield ended.offering((*history, runs.Turn(ask.prompt, record.trace.text)))
 
-    def _load(self, ask: form.Ask, stop: threading.Event) -> Generator[Screen, None, runs.Loaded]:
-        loading = self.models.load(ask.pairing.id)
+    def _one_step(
+        self,
+        ask: form.Ask,
+        asked: tuple[form.Form, History],
+        before: Stepping | None,
+        stop: threading.Event,
+    ) -> Iterator[Screen]:
+        loaded, prepared = yield from self._prepare(ask, asked[1], stop)
+        rng = torch.Generator().manual_seed(prepared.settings.seed)
+        if before is None:
+            before = Stepping(asked, prepared.run, wire.head(prepared.run, follow=True), (), rng.get_state())
+        rng.set_state(before.rng)
+        with self.turns.queue(loaded.lock) as turn:
+            yield from _wait(turn, stop)
+            with _closing(prepared.steps(done=before.steps, rng=rng, should_stop=stop.is_set)) as steps:
+                step = next(steps)
+        text = before.text + wire.line(step)
+        stepping = replace(before, text=text, steps=(*before.steps, step), rng=rng.get_state())
+        record = Record(before.run, list(stepping.steps), drafter=ask.preset.title, done=step.cut is not None)
+        if step.cut is None:
+            yield screens.paused(record)._replace(tokens=text, stepping=stepping)
+            return
+        ended = screens.finished(record, TokenText(loaded.target.tokenizer))._replace(tokens=text, stepping=stepping)
+        yield ended.offering((*asked[1], runs.Turn(ask.prompt, record.trace.text)))
+
+    def _prepare(
+        self, ask: form.Ask, history: History, stop: threading.Event
+    ) -> Generator[Screen, None, tuple[runs.Loaded, runs.Prepared]]:
+        """Load the model, encode the prompt, and check that there is memory for the run."""
+        if self.models.there(ask.pairing.id, ask.dtype) is None:
+            check_pairing(ask.pairing, self.models.device)
+        loading = self.models.load(ask.pairing.id, ask.dtype)
         while not loading.wait(LOOK_UP_SECONDS):
             _unless(stop)
             yield Screen(verdict=screens.working(loading.text))
         _unless(stop)
-        return loading.result()
+        loaded = loading.result()
+        prepared = ask.prepared(loaded, history)
+        needed = with_what_is_loaded(runs.budget(prepared))
+        yield Screen(memory=screens.budget(needed))
+        memory.check(needed)
+        return loaded, prepared
 
     def _decode(self, prepared: runs.Prepared, record: Record, stop: threading.Event) -> Iterator[Screen]:
         """Decode once, in full view. The time that showing takes is not measured. The run before stays in view until
         there is a first token, so that whatever goes wrong until then leaves it whole."""
-        text = wire.head(uuid.uuid4().hex, record.run)
+        text = wire.head(record.run)
         yield Screen(verdict=screens.working("Reading the prompt"))
+        over = _over(stop)
         shown = 0.0
-        with _closing(prepared.steps()) as steps:
+        with _closing(prepared.steps(should_stop=over)) as steps:
             for step in steps:
                 record.steps.append(step)
                 text += wire.line(step)
                 if len(record.steps) == 1:
-                    yield Screen(tokens=text, verdict=screens.progress(record), details="", chart=screens.chart(record))
+                    fresh = screens.figures(record)
+                    progress = screens.progress(record)
+                    yield Screen(tokens=text, verdict=progress, race="", details="", stepping=None, **fresh)
                     shown = time.perf_counter()
-                if stop.is_set():
+                if over():
                     break
                 if time.perf_counter() - shown >= YIELD_SECONDS:
                     shown = time.perf_counter()
                     yield Screen(tokens=text, verdict=screens.progress(record))
-        record.stopped = stop.is_set()
-        yield Screen(tokens=text, verdict=screens.progress(record), chart=screens.chart(record))
+        if not record.is_complete:
+            record.stopped, record.out_of_time = True, not stop.is_set()
+        yield Screen(tokens=text, verdict=screens.progress(record), **screens.figures(record))
 
     def _measure(self, prepared: runs.Prepared, record: Record, stop: threading.Event) -> Iterator[Screen]:
         """Decode again and again out of sight, speculative and plain in turns, and compare."""
         loaded = prepared.loaded
         drafter, prompt, settings = prepared.drafter, prepared.prompt, prepared.settings
-        timed = compare(loaded.target, drafter, prompt, settings, repeats=REPEATS, should_stop=stop.is_set)
+        timed = compare(loaded.target, drafter, prompt, settings, repeats=REPEATS, should_stop=_over(stop))
         warmed = 0
         yield Screen(verdict=screens.measuring(record, warmed), details=screens.details(record))
         try:
             with _closing(timed):
                 for record.comparison in timed:
                     warmed += record.comparison.repeats == 0
-                    if record.comparison.repeats < REPEATS:
+                    if record.comparison.phases is None:
                         yield Screen(verdict=screens.measuring(record, warmed))
         except Cancelled:
-            record.stopped = True
+            record.stopped, record.out_of_time = True, not stop.is_set()
+
+
+def _in_words(work: Callable[[], Iterator[Screen]]) -> Iterator[Screen]:
+    """The work's screens; whatever ends it early becomes a last screen with one sentence."""
+    begun = False
+    try:
+        with _closing(work()) as shown:
+            for screen in shown:
+                begun = begun or screen.tokens is not SKIP
+                yield screen
+    except (Stopped, Cancelled):
+        yield screens.ready(screens.message("Stopped before the first token", tone=""))
+    except UserError as error:
+        yield screens.ready(screens.message(str(error), begun=begun))
+    except Exception:
+        log.exception("a run failed")
+        yield screens.ready(screens.message(UNEXPECTED, begun=begun))
+
+
+def _wait(turn: Turn, stop: threading.Event) -> Iterator[Screen]:
+    while not turn.take():
+        _unless(stop)
+        yield Screen(verdict=screens.waiting(turn.ahead, turn.expected_seconds))
+
+
+def _over(stop: threading.Event) -> Callable[[], bool]:
+    """Whether the visitor stopped, or the turn that begins now has lasted too long."""
+    deadline = time.monotonic() + TURN_SECONDS
+    return lambda: stop.is_set() or time.monotonic() > deadline
 
 
 @contextmanager
@@ -166,7 +261,8 @@ def _closing(iterator: Iterator[T]) -> Iterator[Iterator[T]]:
         getattr(iterator, "close", lambda: None)()
 
 
-def _session(request: gr.Request) -> str:
+def session(request: gr.Request) -> str:
+    """The visitor's session; whoever has none, a program perhaps, is somebody new each time."""
     return request.session_hash or uuid.uuid4().hex
 
 

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import json
+import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
-CSS = ASSETS / "css" / "specviz.css"
+STYLES = sorted((ASSETS / "css").glob("*.css"))
+_IMPORT = re.compile(r'^import .* from "\./(\w+\.js)";$', re.MULTILINE)
 
-# A module inlined in the page can't be imported by name, but one in a Blob can. The value may have changed while the
-# module loaded, so it is drawn once at the end; `watch` then tells of every change.
+# A module inlined in the page can't be imported by name, but one in a Blob can: each comes after those that it
+# imports, whose names become their Blobs' addresses. The value may have changed while the modules loaded, so it is
+# drawn once at the end; `watch` then tells of every change.
 _ON_LOAD = """
-const url = URL.createObjectURL(new Blob([SOURCE], {type: "text/javascript"}));
+const urls = {};
+let url;
+for (const [name, source] of SOURCES) {
+  const linked = source.replace(/from "\\.\\/(\\w+\\.js)";/g, (_, file) => `from "${urls[file]}";`);
+  url = urls[name] = URL.createObjectURL(new Blob([linked], {type: "text/javascript"}));
+}
 import(url).then((module) => {
   const view = module.mount(element.querySelector("div"));
   const draw = () => view.update(props.value || "");
   watch("value", draw);
   draw();
-}).finally(() => URL.revokeObjectURL(url));
+}).finally(() => Object.values(urls).forEach((each) => URL.revokeObjectURL(each)));
 """
 
 
@@ -29,16 +38,25 @@ def view(module: str, value: str, **settings: Any) -> gr.HTML:
 
     The template is constant: whatever the value holds, it never becomes HTML.
     """
-    source = (ASSETS / "js" / module).read_text(encoding="utf-8")
+    sources = json.dumps([(name, script(name)) for name in _with_imports(module)])
     return gr.HTML(
         value,
         html_template="<div></div>",
-        js_on_load=_ON_LOAD.replace("SOURCE", json.dumps(source).replace("</", "<\\/")),
+        js_on_load=_ON_LOAD.replace("SOURCES", sources.replace("</", "<\\/")),
         apply_default_css=False,
         **settings,
     )
 
 
+@cache
 def script(name: str) -> str:
-    """assets/js/`name`, to run once when its component is there."""
+    """The source of assets/js/`name`."""
     return (ASSETS / "js" / name).read_text(encoding="utf-8")
+
+
+def _with_imports(module: str) -> list[str]:
+    """The module after all that it imports, each once."""
+    order: list[str] = []
+    for name in _IMPORT.findall(script(module)):
+        order += [other for other in _with_imports(name) if other not in order]
+    return [*order, module]

@@ -27,9 +27,15 @@ class Loading:
     """A model on its way; visitors who ask for the same one share it."""
 
     def __init__(self) -> None:
-        self.text = "loading the model"
+        self.doing = "loading the model"
+        self.fraction: float | None = None  # of what is being done; None if that can't be told
         self._done = threading.Event()
         self._result: Loaded | BaseException | None = None
+
+    @property
+    def text(self) -> str:
+        """What is being done, and how far it is."""
+        return self.doing if self.fraction is None else f"{self.doing} ({self.fraction:.0%})"
 
     def wait(self, seconds: float) -> bool:
         """Whether it is there, or failed, within so many seconds."""
@@ -42,8 +48,8 @@ class Loading:
         assert self._result is not None, "wait() first"
         return self._result
 
-    def say(self, text: str, fraction: float | None) -> None:
-        self.text = text if fraction is None else f"{text} ({fraction:.0%})"
+    def say(self, doing: str, fraction: float | None) -> None:
+        self.doing, self.fraction = doing, fraction
 
     def finish(self, result: Loaded | BaseException) -> None:
         self._result = result
@@ -51,30 +57,39 @@ class Loading:
 
 
 class Models:
-    """Starts loading and keeps no model itself: the loader knows which ones it has."""
+    """Starts loading, and knows what is there. Models stay for the life of the process."""
 
     def __init__(self, loader: Loader, *, device: str, dtype: str, offline: bool) -> None:
-        self._loader, self._device, self._dtype, self._offline = loader, device, dtype, offline
-        self._on_the_way: dict[str, Loading] = {}
+        self.device, self.dtype = device, dtype
+        self._loader, self._offline = loader, offline
+        self._on_the_way: dict[tuple[str, str], Loading] = {}
+        self._there: dict[tuple[str, str], Loaded] = {}
         self._guard = threading.Lock()
 
-    def load(self, pairing_id: str) -> Loading:
-        """Begin, or join a loading that is under way."""
-        with self._guard:
-            if pairing_id not in self._on_the_way:
-                self._on_the_way[pairing_id] = Loading()
-                threading.Thread(target=self._load, args=(pairing_id,), name=f"load {pairing_id}", daemon=True).start()
-            return self._on_the_way[pairing_id]
+    def there(self, pairing_id: str, dtype: str | None = None) -> Loaded | None:
+        """The model if it has been loaded."""
+        return self._there.get((pairing_id, dtype or self.dtype))
 
-    def _load(self, pairing_id: str) -> None:
-        loading = self._on_the_way[pairing_id]
+    def load(self, pairing_id: str, dtype: str | None = None) -> Loading:
+        """Begin, or join a loading that is under way. dtype: another number format than the server's own."""
+        key = (pairing_id, dtype or self.dtype)
+        with self._guard:
+            if key not in self._on_the_way:
+                self._on_the_way[key] = Loading()
+                threading.Thread(target=self._load, args=key, name=f"load {pairing_id}", daemon=True).start()
+            return self._on_the_way[key]
+
+    def _load(self, pairing_id: str, dtype: str) -> None:
+        loading = self._on_the_way[pairing_id, dtype]
         result: Loaded | BaseException
         try:
             result = self._loader(
-                pairing_id, device=self._device, dtype=self._dtype, offline=self._offline, progress=loading.say
+                pairing_id, device=self.device, dtype=dtype, offline=self._offline, progress=loading.say
             )
         except BaseException as error:  # raised again in the visitor's thread
             result = error
         with self._guard:
-            del self._on_the_way[pairing_id]
+            if isinstance(result, Loaded):
+                self._there[pairing_id, dtype] = result
+            del self._on_the_way[pairing_id, dtype]
         loading.finish(result)

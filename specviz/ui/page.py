@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
 
 from specviz import runs
-from specviz.presets import load_pairings
+from specviz.presets import Pairing, load_pairings
+from specviz.recordings import Recording, load_examples, load_recordings
+from specviz.ui.controls import Controls
 from specviz.ui.explore import explore_tab
 from specviz.ui.handlers import Explorer
-from specviz.ui.javascript import CSS, script
+from specviz.ui.javascript import STYLES, script, view
 from specviz.ui.loading import Loader, Models
 from specviz.ui.theme import theme
 
@@ -21,17 +24,29 @@ HEADER = (
 
 
 def build_demo(
-    loader: Loader = runs.load, device: str = "auto", dtype: str = "auto", offline: bool = False
+    loader: Loader = runs.load,
+    device: str = "auto",
+    dtype: str = "auto",
+    offline: bool = False,
+    pairings: Mapping[str, Pairing] | None = None,
+    recordings: Mapping[str, Recording] | None = None,
 ) -> gr.Blocks:
-    """The app as Gradio blocks. `loader` is called at the first run of a pairing, never before."""
-    explorer = Explorer(load_pairings(), Models(loader, device=device, dtype=dtype, offline=offline))
-    demo = gr.Blocks(title="specviz", analytics_enabled=False, delete_cache=(3600, 3600))
+    """The app as Gradio blocks. `loader` is called when the first visitor has come, never before.
+
+    Pairings and recordings are those that are shipped, unless others are given.
+    """
+    models = Models(loader, device=device, dtype=dtype, offline=offline)
+    explorer = Explorer(load_pairings() if pairings is None else pairings, models)
+    controls = Controls(explorer, load_examples(), load_recordings() if recordings is None else recordings)
+    demo = gr.Blocks(title="specviz", analytics_enabled=False, delete_cache=(3600, 3600), fill_width=True)
     with demo:
-        gr.HTML(HEADER, apply_default_css=False, js_on_load=script("focus.js"))
+        with gr.Row(elem_classes="sv-top"):
+            gr.HTML(HEADER, apply_default_css=False, js_on_load=script("focus.js"))
+            status = view("status_view.js", "", elem_id="status")
         with gr.Tabs(), gr.Tab("Explore"):
-            explore_tab(explorer)
+            explore_tab(controls, status)
         demo.unload(explorer.leave)
-    demo.queue(max_size=48)
+    demo.queue(max_size=96)
     return demo
 
 
@@ -39,8 +54,9 @@ def launch_options() -> dict[str, Any]:
     """Arguments of `launch` that belong to the page: looks, and nothing that phones, shares or remembers."""
     return {
         "theme": theme(),
-        "css_paths": [CSS],
+        "css_paths": list(STYLES),
         "footer_links": ["settings"],
+        "max_threads": 100,  # each waiting visitor holds one; they sleep
         "run_history": False,
         "enable_monitoring": False,
         "max_file_size": "1mb",

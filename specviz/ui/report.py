@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from specviz.measure import Comparison
-from specviz.metrics import DEFINITIONS, acceptance, outcomes, timing
+from specviz.comparison import Comparison, Phases
+from specviz.metrics import DEFINITIONS, acceptance
 from specviz.models.text import TokenText
-from specviz.trace import FinishReason, Run, Step, Trace
+from specviz.trace import Run, Step, Trace
+from specviz.ui.facts import SPEED, plural
 
 Pieces = list[tuple[str, str]]  # text and its tone: faster, slower, even, muted, error or ""
-Lines = list[tuple[str, str]]  # name, text
 NOISY = 1.6  # with the largest ratio so many times the smallest, the repeats say nothing
-SHOWN_PROMPT = 60  # characters
-
-SPEED = (
-    "Plain time per token / speculative time per token, prefill excluded, both to the same number of tokens in turns; "
-    "the median of the repeats, and the smallest and largest beside it."
-)
 
 
 @dataclass(slots=True)
@@ -28,6 +22,7 @@ class Record:
     steps: list[Step] = field(default_factory=list)
     comparison: Comparison | None = None
     stopped: bool = False
+    out_of_time: bool = False  # stopped, because the turn was over
     drafter: str = ""  # as the page calls it
     repeats: int = 3  # asked for; fewer than these prove nothing
     done: bool = False  # nothing more is to come
@@ -56,7 +51,7 @@ def verdict(record: Record) -> Pieces:
     per_pass = acceptance(record.trace).tokens_per_pass
     count = len(record.trace.tokens)
     if not record.is_complete:
-        bare = f"Stopped after {plural(count, 'token')}"
+        bare = f"{'Out of time' if record.out_of_time else 'Stopped'} after {plural(count, 'token')}"
         return [(f"{bare}, ", ""), (f"{per_pass:.1f} per verify pass", "muted")] if per_pass else [(bare, "")]
     if per_pass is None:
         return [("Nothing was decoded", "")]
@@ -89,9 +84,10 @@ def _unmeasured(record: Record) -> str:
     timed = record.comparison
     if not record.stopped:
         return "speed-up not measured"
+    why = "out of time" if record.out_of_time else "measuring was stopped"
     if timed is None or timed.repeats == 0:
-        return "measuring was stopped before the first repeat was complete"
-    return f"measuring was stopped after {timed.repeats} of {plural(record.repeats, 'repeat')}"
+        return f"{why} before the first repeat was complete"
+    return f"{why} after {timed.repeats} of {plural(record.repeats, 'repeat')}"
 
 
 def is_noisy(comparison: Comparison) -> bool:
@@ -99,111 +95,83 @@ def is_noisy(comparison: Comparison) -> bool:
     return comparison.spread is not None and comparison.spread[1] > NOISY * comparison.spread[0]
 
 
+def reason(record: Record) -> str:
+    """Why it pays or does not: what a draft token costs, beside what it may cost. "" where that is not known."""
+    timed = record.measured
+    if timed is None or timed.phases is None or is_noisy(timed):
+        return ""
+    cost, limit = timed.phases.cost_ratio, timed.phases.break_even
+    if cost is None or limit is None:
+        return ""
+    if limit <= 0:
+        return "Too little is accepted here for any drafter to pay, even one that cost nothing."
+    spent = "next to nothing" if cost < 0.005 else f"{cost:.2f} of a plain step"
+    return f"A draft token costs {spent}; here it pays below {limit:.2f}.{_gap(timed, timed.phases)}"
+
+
+def _gap(timed: Comparison, phases: Phases) -> str:
+    if phases.promised is None or timed.speedup is None:
+        return ""
+    return f" Acceptance and costs promise {phases.promised:.2f}×, measured is {timed.speedup:.2f}×."
+
+
 def tiles(record: Record | None) -> list[dict[str, str]]:
-    """The four figures of a run; dashes before there is one."""
+    """The figures of a run; dashes before there is one."""
     numbers = acceptance(record.trace) if record else None
-    timed = record.measured if record and record.done else None
-    speed, name = "–", "speed-up"
-    if timed is not None and timed.speedup is not None and not is_noisy(timed):
-        speed = f"{timed.speedup:.2f}×"
-        name += f" (plain: {timed.plain_tokens_per_s:.0f} tokens/s)" if timed.plain_tokens_per_s else ""
-    elif record is not None and (record.done or not record.drafts):
-        speed = "n/a"
     per_pass, rate, length = "–", "–", "–"
     if numbers is not None and numbers.steps:
         per_pass, rate = _figure(numbers.tokens_per_pass), _percent(numbers.acceptance_rate)
         length = _figure(numbers.acceptance_length)
+    speed, note = _speed_tile(record)
     shown = [
-        (per_pass, "tokens per pass", DEFINITIONS["tokens_per_pass"]),
-        (rate, "acceptance rate", DEFINITIONS["acceptance_rate"]),
-        (length, "acceptance length", DEFINITIONS["acceptance_length"]),
-        (speed, name, SPEED),
+        (per_pass, "tokens per pass", DEFINITIONS["tokens_per_pass"], ""),
+        (rate, "acceptance rate", DEFINITIONS["acceptance_rate"], ""),
+        (length, "acceptance length", DEFINITIONS["acceptance_length"], ""),
+        (speed, "speed-up", SPEED, note),
     ]
-    return [{"value": value, "name": name, "definition": meaning} for value, name, meaning in shown]
+    named = [dict(zip(("value", "name", "definition", "note"), tile, strict=True)) for tile in shown]
+    return [{key: text for key, text in tile.items() if text} for tile in named]
 
 
-def equality(record: Record, text: TokenText) -> tuple[str, str]:
-    """Whether the output is plain decoding's, and a tone: good, bad or ""."""
+def _speed_tile(record: Record | None) -> tuple[str, str]:
+    """The speed-up, and plain decoding's own speed as a note."""
+    timed = record.measured if record and record.done else None
+    if timed is not None and timed.speedup is not None and not is_noisy(timed):
+        note = f"plain: {timed.plain_tokens_per_s:.0f} tokens/s" if timed.plain_tokens_per_s else ""
+        return f"{timed.speedup:.2f}×", note
+    return "n/a" if record is not None and (record.done or not record.drafts) else "–", ""
+
+
+def equality(record: Record, text: TokenText) -> dict[str, str] | None:
+    """Whether the output is plain decoding's: a badge's tone (good, near, bad or ""), its label, and a sentence."""
     run, comparison = record.run, record.comparison
     if not record.drafts:
-        return "", ""
+        return None
     rounding = "" if run.dtype == "float32" else f", up to rounding in {run.dtype}"
-    lossless = f"Output: lossless by the acceptance rule{rounding}"
+    lossless = f"by the acceptance rule{rounding}"
     if run.sampler["temperature"] > 0:
-        return f"{lossless}. Sampled runs differ by chance, so tokens are not compared.", ""
+        return _badge("", "lossless", f"{lossless}; sampled runs differ by chance, so tokens are not compared.")
     if comparison is None or comparison.identical is None:
-        return f"{lossless}; not compared with plain decoding in this run.", ""
+        return _badge("", "lossless", f"{lossless}; not compared with plain decoding in this run.")
     parting = comparison.divergence
     if parting is None:
-        return f"Output: identical to plain decoding, all {plural(comparison.tokens, 'token')}.", "good"
+        return _badge("good", "identical to plain decoding", f"all {plural(comparison.tokens, 'token')} are the same.")
     plain, own = (
         "the end of the text" if token is None else f"“{_visible(text(token))}”"
         for token in (parting.plain, parting.speculative)
     )
-    where = f"Output: parts from plain decoding at token {parting.index + 1}: plain has {plain}, this run {own}"
+    where = f"from token {parting.index + 1}, where plain decoding has {plain} and this run {own}"
     if parting.margin is None:
-        return f"{where}.", "bad"
+        return _badge("bad", "differs from plain decoding", f"{where}.")
     margin = f"{where}; the target's logits differ by {abs(parting.margin):.2g}"
     if parting.near_tie:
-        return f"{margin}, a near tie that rounding in {run.dtype} decides.", ""
-    return f"{margin}, more than rounding in {run.dtype} explains.", "bad"
+        tie = f"{margin}, which rounding in {run.dtype} decides. The number format float32 is exact."
+        return _badge("near", "differs at a near tie", tie)
+    return _badge("bad", "differs from plain decoding", f"{margin}, more than rounding in {run.dtype} explains.")
 
 
-def lines(record: Record) -> Lines:
-    """How it ended, what was drafted, and on what it ran."""
-    trace, run = record.trace, record.run
-    counts, numbers, clock = outcomes(trace.steps), acceptance(trace), timing(trace)
-    drafted = (
-        f"{numbers.drafted}: {counts.accepted} accepted, {counts.rejected} rejected, {counts.untested} untested, "
-        f"{counts.cut} cut, in {numbers.steps - numbers.undrafted_steps} of {plural(numbers.steps, 'verify pass')}"
-    )
-    shown: Lines = [("Ended", ended(trace.finish_reason, len(trace.tokens)))]
-    if record.drafts:
-        shown.append(("Drafted", drafted))
-    read = "" if clock.prefill_s is None else f", read in {clock.prefill_s:.2f} s"
-    shown.append(("Prompt", f"“{shortened(run.prompt_text)}” ({plural(len(run.prompt), 'token')}{read})"))
-    return [*shown, ("Run", facts(run, record.drafter))]
-
-
-def shortened(prompt: str) -> str:
-    """The beginning of a prompt, in one line."""
-    words = " ".join(prompt.split())
-    return words if len(words) <= SHOWN_PROMPT else words[:SHOWN_PROMPT].rstrip() + "…"
-
-
-def ended(reason: FinishReason, tokens: int) -> str:
-    return {
-        "stop_token": f"after {plural(tokens, 'token')}, with the target's stop token",
-        "stop_string": f"after {plural(tokens, 'token')}, by a stop string",
-        "length": f"after {plural(tokens, 'token')}, the most that were allowed",
-        "cancelled": f"stopped by you after {plural(tokens, 'token')}",
-    }[reason]
-
-
-def facts(run: Run, drafter: str = "") -> str:
-    """Target, drafter, sampler, device, number format and seed, in one line."""
-    settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in run.drafter_settings.items())
-    threads = [] if run.threads is None or "thread" in run.device else [plural(run.threads, "thread")]
-    parts = [
-        run.target,
-        (drafter or run.drafter) + (f" ({settings})" if settings else ""),
-        *([] if run.drafter == "plain" else [f"gamma {run.gamma}"]),
-        f"temperature {run.sampler['temperature']:g}",
-        f"seed {run.seed}",
-        run.device,
-        *threads,
-        run.dtype,
-    ]
-    return " · ".join(parts)
-
-
-def definitions() -> list[tuple[str, str]]:
-    names = ("tokens_per_pass", "acceptance_rate", "acceptance_length", "untested", "cut")
-    return [*((name.replace("_", " "), DEFINITIONS[name]) for name in names), ("speed-up", SPEED)]
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "es" if noun.endswith("s") else "s")
+def _badge(tone: str, label: str, text: str) -> dict[str, str]:
+    return {"tone": tone, "label": label, "text": text}
 
 
 def _figure(value: float | None) -> str:

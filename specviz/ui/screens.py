@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gradio as gr
 
-from specviz import runs
-from specviz.figures import histogram
+from specviz import memory
+from specviz.figures import histogram, survival, time_share
 from specviz.metrics import acceptance
 from specviz.models.text import TokenText
-from specviz.ui import report
-from specviz.ui.report import Pieces, Record, plural
+from specviz.recordings import Recording
+from specviz.runs import Turn
+from specviz.ui import facts, race, report, wire
+from specviz.ui.facts import plural
+from specviz.ui.report import Pieces, Record
 
 Value = Any  # what a Gradio component takes
 SKIP: Value = gr.skip()
@@ -24,14 +28,40 @@ class Screen(NamedTuple):
 
     tokens: Value = SKIP
     verdict: Value = SKIP
+    race: Value = SKIP
+    histogram: Value = SKIP
+    survival: Value = SKIP
+    time_share: Value = SKIP
     details: Value = SKIP
-    chart: Value = SKIP
+    memory: Value = SKIP
     run: Value = SKIP
+    step: Value = SKIP
     stop: Value = SKIP
+    follow_up: Value = SKIP
+    stepping: Value = SKIP  # state: the run that Step goes on with
+    exchange: Value = SKIP  # state: the conversation up to the end of this run
+
+    def offering(self, exchange: tuple[Turn, ...]) -> Screen:
+        """With the offer to go on from here."""
+        return self._replace(exchange=exchange, follow_up=gr.update(visible=bool(exchange[-1].assistant.strip())))
+
+
+def recorded(recording: Recording, drafter: str) -> Screen:
+    """A recorded run, as it was when it ended."""
+    trace, comparison = recording.trace, recording.comparison
+    record = Record(trace.run, list(trace.steps), comparison, drafter=drafter, repeats=comparison.repeats, done=True)
+    return Screen(
+        tokens=wire.whole(trace),
+        verdict=_outcome(record, TokenText(None), "recorded"),
+        race=race.lanes(record),
+        details=details(record),
+        stepping=None,
+        **figures(record),
+    ).offering((Turn(trace.run.prompt_text, trace.text),))
 
 
 def empty() -> str:
-    """The verdict's card before the first run."""
+    """The verdict's card where nothing is recorded and nothing has run."""
     headline = [("Which words does the drafter guess, and does it pay?", "")]
     status = (
         "Press Run. A cheap drafter proposes the next tokens, the target checks them all in one pass, "
@@ -41,15 +71,15 @@ def empty() -> str:
 
 
 def starting() -> Screen:
-    return Screen(
-        verdict=working("Starting"), run=gr.Button(interactive=False), stop=gr.Button("Stop", interactive=True)
-    )
+    off = gr.update(interactive=False)
+    return Screen(verdict=working("Starting"), run=off, step=off, stop=gr.update(value="Stop", interactive=True))
 
 
 def ready(verdict: Value = SKIP, **outputs: Value) -> Screen:
     """Run works again."""
-    off = gr.Button("Stop", interactive=False)  # it may have said "Stopping…"
-    return Screen(verdict=verdict, run=gr.Button(interactive=True), stop=off, **outputs)
+    on = gr.update(interactive=True)
+    off = gr.update(value="Stop", interactive=False)  # it may have said "Stopping…"
+    return Screen(verdict=verdict, run=on, step=on, stop=off, **outputs)
 
 
 def message(sentence: str, tone: str = "error", begun: bool = False) -> str:
@@ -65,9 +95,19 @@ def working(sentence: str) -> str:
     return _card(headline=[(sentence, "muted")], status="", earlier="", busy=True)
 
 
-def waiting(ahead: int) -> str:
-    turns = f", with {plural(ahead, 'other')} before you" if ahead else ""
-    return working(f"Waiting: another run is using the model{turns}")
+def waiting(ahead: int, seconds: float | None) -> str:
+    """Place in the line, and for how long if that can be guessed."""
+    return working(f"Waiting: {_place(ahead, seconds)}")
+
+
+def waiting_to_measure(record: Record, ahead: int, seconds: float | None) -> str:
+    return _half_done(record, f"waiting to measure the speed-up: {_place(ahead, seconds)}")
+
+
+def _place(ahead: int, seconds: float | None) -> str:
+    others = f", with {plural(ahead, 'other')} before you" if ahead else ", you are next"
+    guess = "" if seconds is None else f", about {max(1, round(seconds))} s"
+    return f"another run is using the model{others}{guess}"
 
 
 def progress(record: Record) -> str:
@@ -76,50 +116,111 @@ def progress(record: Record) -> str:
     per_pass = acceptance(record.trace).tokens_per_pass or 0
     headline = [(f"{per_pass:.1f} tokens per verify pass ", ""), ("so far", "muted")]
     status = f"decoding: {count} of at most {plural(record.run.max_new_tokens, 'token')}"
-    return _card(headline=headline, status=status, busy=True, tiles=report.tiles(record))
+    return _card(headline=headline, status=status, busy=True, tiles=report.tiles(record), source=_source("live"))
 
 
 def measuring(record: Record, warmed: int) -> str:
     """The figures are there, the speed-up is still to come. `warmed`: how many of the two untimed runs are over."""
     now = f"warming up ({warmed + 1} of {WARM_UPS})"
-    if warmed >= WARM_UPS:
+    if record.measured:
+        now = "where the time goes"
+    elif warmed >= WARM_UPS:
         now = f"repeat {record.comparison.repeats + 1 if record.comparison else 1} of {record.repeats}"
+    return _half_done(record, f"measuring against plain decoding: {now}")
+
+
+def _half_done(record: Record, status: str) -> str:
     headline = [(f"{acceptance(record.trace).tokens_per_pass or 0:.1f} tokens per verify pass", "")]
-    status = f"measuring against plain decoding: {now}"
-    return _card(headline=headline, status=status, busy=True, tiles=report.tiles(record))
+    return _card(headline=headline, status=status, busy=True, tiles=report.tiles(record), source=_source("live"))
 
 
-def finished(record: Record, loaded: runs.Loaded) -> Screen:
-    sentence = report.verdict(record)
-    status, tone = report.equality(record, TokenText(loaded.target.tokenizer))
-    spoken = f"{''.join(text for text, _ in sentence)}. {status}"
-    return ready(
-        _card(headline=sentence, status=status, tone=tone, tiles=report.tiles(record), announce=spoken),
-        details=details(record),
-        chart=chart(record),
-    )
+def paused(record: Record) -> Screen:
+    """Between two steps of a run that the visitor makes step by step."""
+    count = len(record.trace.tokens)
+    headline = [(f"{plural(len(record.steps), 'verify pass')}, {plural(count, 'token')} ", ""), ("so far", "muted")]
+    source = _source("step", "Step makes the next verify pass, Run starts over")
+    card = _card(headline=headline, status="", tiles=report.tiles(record), source=source)
+    return ready(card, race="", details=details(record), **figures(record))
+
+
+def finished(record: Record, text: TokenText) -> Screen:
+    return ready(_outcome(record, text, "live"), race=race.lanes(record), details=details(record), **figures(record))
 
 
 def details(record: Record) -> str:
-    """The second card: how it ended, on what it ran, and what to know about it."""
-    return _card(lines=report.lines(record), notes=list(record.trace.warnings), definitions=report.definitions())
+    """The last card: how it ended, on what it ran, and what to know about it."""
+    why = "ended by the time limit" if record.out_of_time else "stopped by you"
+    lines = facts.lines(record.trace, record.drafter, why)
+    return _card(lines=lines, notes=list(record.trace.warnings), definitions=facts.definitions())
 
 
-def chart(record: Record) -> Value:
-    if not acceptance(record.trace).drafted:
-        return gr.Plot(visible=False)  # nothing was drafted, so there is nothing to draw
-    return gr.Plot(histogram.plot(histogram.info(record.trace)), visible=True)
+def figures(record: Record) -> dict[str, Value]:
+    """The three figures by the names of their outputs."""
+    return {
+        "histogram": histogram.plot(histogram.info(record.trace)),
+        "survival": survival.plot(survival.info(record.trace)),
+        "time_share": time_share.plot(time_share.info(record.measured, record.trace)),
+    }
+
+
+def status(state: str, text: str, fraction: float | None = None, detail: str = "") -> str:
+    """The model's state: loading, ready or failed."""
+    return _json({"state": state, "text": text, "fraction": fraction, "detail": detail})
+
+
+def conversation(history: Sequence[Turn]) -> str:
+    """The turns before the prompt, shortened; "" where there are none."""
+    lines = [pair for turn in history for pair in (("You", turn.user), ("Target", turn.assistant))]
+    return _card(lines=[(who, facts.shortened(said)) for who, said in lines]) if lines else ""
+
+
+def budget(needed: memory.Budget) -> str:
+    """The memory bar: what target and drafter need, beside what there is for them."""
+    parts = [
+        ("target", needed.weights_target),
+        ("drafter", needed.weights_drafter),
+        ("KV cache", needed.kv),
+        ("rest", needed.logits + needed.headroom),
+    ]
+    return _json(
+        {
+            "parts": [{"name": name, "bytes": size, "text": memory.human(size)} for name, size in parts],
+            "available": {"bytes": needed.available, "text": memory.human(needed.available)},
+            "fits": needed.total <= needed.available,
+        }
+    )
+
+
+def _outcome(record: Record, text: TokenText, kind: str) -> str:
+    """The verdict's card of a run that is over."""
+    sentence, equality, why = report.verdict(record), report.equality(record, text), report.reason(record)
+    spoken = ["".join(words for words, _ in sentence), why]
+    if equality:
+        spoken.append(f"Output {equality['label']}: {equality['text']}")
+    return _card(
+        headline=sentence,
+        status=why,
+        equality=equality,
+        tiles=report.tiles(record),
+        source=_source(kind, facts.source(record.run)),
+        announce=". ".join(part.rstrip(".") for part in spoken if part) if kind != "recorded" else "",
+    )
+
+
+def _source(kind: str, text: str = "") -> dict[str, str]:
+    return {"kind": kind, "text": text}
 
 
 def _card(
     *,
     headline: Pieces | None = None,
     status: str | None = None,
-    tone: str = "",
     busy: bool = False,
     tiles: list[dict[str, str]] | None = None,
+    source: dict[str, str] | None = None,
+    equality: dict[str, str] | None = None,
     earlier: str | None = None,
-    lines: report.Lines | None = None,
+    lines: facts.Lines | None = None,
     notes: list[str] | None = None,
     definitions: list[tuple[str, str]] | None = None,
     announce: str = "",
@@ -128,14 +229,18 @@ def _card(
     values = {
         "headline": headline,
         "status": status,
-        "tone": tone or None,
         "busy": busy or None,
         "tiles": tiles,
+        "source": source,
+        "equality": equality,
         "earlier": earlier,
         "lines": lines,
         "notes": notes,
         "definitions": definitions,
         "announce": announce or None,
     }
-    known = {name: value for name, value in values.items() if value is not None}
-    return json.dumps(known, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return _json({name: value for name, value in values.items() if value is not None})
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

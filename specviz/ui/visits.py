@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from statistics import mean
 
 MAX_VISITS = 1000  # more than can ever wait; beyond it, those who asked and never came are forgotten
 POLL_SECONDS = 0.25  # how long one try for the lock may take
+REMEMBERED = 20  # turns, from which the next ones' length is guessed
 
 
 class Visits:
@@ -42,6 +45,10 @@ class Visits:
                 event.set()
         return event is not None
 
+    def is_running(self, session: str) -> bool:
+        with self._guard:
+            return session in self._runs
+
     def end(self, session: str, event: threading.Event) -> None:
         """The run with this event is over."""
         with self._guard:
@@ -63,52 +70,73 @@ class Turns:
     """Turns at locks, first come, first served."""
 
     def __init__(self) -> None:
-        self._lines: defaultdict[int, deque[object]] = defaultdict(deque)
+        self._lines: defaultdict[int, _Line] = defaultdict(_Line)  # by the lock's identity; a device has one for good
         self._guard = threading.Lock()
 
     @contextmanager
     def queue(self, lock: threading.Lock) -> Iterator[Turn]:
         """Stand in line for the lock; at the end the lock is free again if it was had, whatever happened."""
-        turn = Turn(self, lock)
         with self._guard:
-            self._lines[id(lock)].append(turn)
+            line = self._lines[id(lock)]
+            turn = Turn(line, lock, self._guard)
+            line.waiting.append(turn)
         try:
             yield turn
         finally:
-            self._leave(turn)
-            if turn.held:
-                turn.held = False
-                lock.release()
+            turn.leave()
 
-    def ahead(self, turn: Turn) -> int:
-        """How many in the line come first; the one that holds the lock is no longer in it."""
-        with self._guard:
-            return list(self._lines[id(turn.lock)]).index(turn)
 
-    def _leave(self, turn: Turn) -> None:
-        with self._guard:
-            line = self._lines.get(id(turn.lock))
-            if line and turn in line:
-                line.remove(turn)
-            if not line:
-                self._lines.pop(id(turn.lock), None)
+class _Line:
+    """Those who wait for one lock, and what is known of how long a turn takes."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Turn] = deque()
+        self.since: float | None = None  # when the turn under way began
+        self.seconds: deque[float] = deque(maxlen=REMEMBERED)  # of the last turns
 
 
 class Turn:
     """A place in the line."""
 
-    def __init__(self, turns: Turns, lock: threading.Lock) -> None:
-        self.turns, self.lock, self.held = turns, lock, False
+    def __init__(self, line: _Line, lock: threading.Lock, guard: threading.Lock) -> None:
+        self._line, self._lock, self._guard = line, lock, guard
+        self.held = False
 
     @property
     def ahead(self) -> int:
-        return self.turns.ahead(self)
+        """How many in the line come first; the one that holds the lock is no longer in it."""
+        with self._guard:
+            return self._line.waiting.index(self)
+
+    @property
+    def expected_seconds(self) -> float | None:
+        """How long it may still take, if turns go on as the last ones did; None before there was one."""
+        with self._guard:
+            if not self._line.seconds:
+                return None
+            usual = mean(self._line.seconds)
+            spent = 0.0 if self._line.since is None else time.monotonic() - self._line.since
+            return max(0.0, usual - spent) + usual * self._line.waiting.index(self)
 
     def take(self, seconds: float = POLL_SECONDS) -> bool:
         """Try for the lock for so long, so that the caller can look up in between."""
-        if self.ahead == 0 and self.lock.acquire(timeout=seconds):
-            self.held = True
-            self.turns._leave(self)
-        elif self.ahead:
-            threading.Event().wait(seconds)
+        if self.ahead:
+            time.sleep(seconds)
+        elif self._lock.acquire(timeout=seconds):
+            with self._guard:
+                self.held = True
+                self._line.waiting.remove(self)
+                self._line.since = time.monotonic()
         return self.held
+
+    def leave(self) -> None:
+        """Out of the line, and the lock free again if it was had."""
+        with self._guard:
+            if self in self._line.waiting:
+                self._line.waiting.remove(self)
+            if not self.held:
+                return
+            if self._line.since is not None:
+                self._line.seconds.append(time.monotonic() - self._line.since)
+            self._line.since, self.held = None, False
+        self._lock.release()

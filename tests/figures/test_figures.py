@@ -1,4 +1,4 @@
-"""Every figure's values, and that it draws."""
+"""What holds for every figure."""
 
 import importlib
 import json
@@ -6,80 +6,95 @@ import pkgutil
 import subprocess
 import sys
 from types import ModuleType
+from typing import Any
 
+import plotly.graph_objects as go
 import pytest
+from drafts import compared, drafted
 from traces import step, trace
 
 from specviz import figures
-from specviz.figures import histogram, style
+from specviz.figures import histogram, style, survival, time_share
+from specviz.trace import Trace
 
 MODULES = [importlib.import_module(f"specviz.figures.{found.name}") for found in pkgutil.iter_modules(figures.__path__)]
-OF_A_TRACE = [module for module in MODULES if hasattr(module, "info")]
+DRAWN = [histogram, survival, time_share]
 TRACES = {
     "empty": trace(),
     "no draft": trace("", "", gamma=0),
     "one step": trace("aaaa"),
     "tree and cut": trace(step("rauraau", parents=(-1, -1, 0, 1, 1, 4, 2)), "", step("aacc", cut="stop_token")),
     "deep": trace("a" * 40, gamma=64),
+    "long": drafted(8, steps=500, undrafted=20),
 }
+COLOURS = {"#0072B2", "#009E73", "#7e7e7e", "rgba(0,114,178,0.4)", "rgba(0,158,115,0.4)", "rgba(126,126,126,0.4)"}
+COLOURS |= {"rgba(0,0,0,0)", "rgba(128,128,128,0.25)"}
 
 
-@pytest.mark.parametrize("module", OF_A_TRACE, ids=lambda module: module.__name__)
+def draw(module: ModuleType, run: Trace) -> go.Figure:
+    return module.plot(module.info(compared(), run) if module is time_share else module.info(run))
+
+
+def test_these_are_all_figures():
+    assert {module for module in MODULES if hasattr(module, "info")} == set(DRAWN)
+
+
+@pytest.mark.parametrize("module", DRAWN, ids=lambda module: module.__name__)
 @pytest.mark.parametrize("name", TRACES)
 def test_every_figure_draws_every_trace(module: ModuleType, name: str):
-    drawn = json.loads(module.plot(module.info(TRACES[name])).to_json())
+    drawn = json.loads(draw(module, TRACES[name]).to_json())
     layout = drawn["layout"]
-    assert layout["title"]["text"] and layout["height"] == style.HEIGHT
-    assert layout["paper_bgcolor"] == layout["plot_bgcolor"] == "rgba(0,0,0,0)"
-    assert {bar["type"] for bar in drawn["data"]} <= {"bar", "scatter", "heatmap"}  # all known to plotly.js 3.3
-    if name == "empty":
-        assert drawn["data"] == []
-        assert layout["annotations"][0]["text"].endswith(".")
+    assert layout["title"]["text"] == module.TITLE
+    assert layout["height"] == 230 and "width" not in layout
+    assert layout["xaxis"]["fixedrange"] and layout["yaxis"]["fixedrange"] and layout["dragmode"] is False
+    assert {trace["type"] for trace in drawn["data"]} <= {"bar", "scatter"}  # both known to plotly.js 3.3
+    assert set(colours(drawn)) <= COLOURS  # of no theme: mid-grey, tints, nothing opaque behind them
+    assert all(trace.get("hovertext") or trace["hoverinfo"] == "skip" for trace in drawn["data"])
 
 
-def test_histogram_values():
-    info = histogram.info(trace("aaaa", "aaru", "ruuu", ""))
-    assert info == histogram.HistogramInfo((1, 0, 1, 0, 1), drafted_steps=3, undrafted_steps=1, gamma=4, mean=2.0)
-    assert histogram.info(trace(gamma=1)) == histogram.HistogramInfo((0, 0), 0, 0, 1, None)
+def colours(value: Any) -> list[str]:
+    """All colours in a figure."""
+    if isinstance(value, list):
+        return [colour for item in value for colour in colours(item)]
+    if not isinstance(value, dict):
+        return []
+    own = [item for key, item in value.items() if key.endswith("color") and isinstance(item, str)]
+    return own + [colour for item in value.values() for colour in colours(item)]
 
 
-def test_histogram_bars_and_words():
-    drawn = json.loads(histogram.plot(histogram.info(trace("aaaa", "aaru", "ruuu", "ruuu", ""))).to_json())
-    (bars,), layout = drawn["data"], drawn["layout"]
-    assert (bars["x"], bars["y"], bars["text"]) == ([0, 1, 2, 3, 4], [2, 0, 1, 0, 1], ["2", "0", "1", "0", "1"])
-    assert bars["customdata"] == ["50.0%", "0.0%", "25.0%", "0.0%", "25.0%"]
-    assert bars["marker"]["color"] == "#0072B2"
-    assert layout["xaxis"]["title"]["text"] == "accepted draft tokens"
-    assert layout["yaxis"]["title"]["text"] == "verify passes"
-    words = "mean 1.50 over 4 verify passes with a draft<br>1 without a draft left out"
-    assert layout["title"]["subtitle"]["text"] == words
+@pytest.mark.parametrize("module", [histogram, survival])
+def test_without_a_draft_a_figure_says_so(module: ModuleType):
+    def words(run: Trace) -> tuple[int, str]:
+        drawn = draw(module, run)
+        return len(drawn.data), drawn.layout.annotations[0].text
+
+    assert words(trace()) == (0, "No verify pass yet.")
+    assert words(trace("", gamma=4)) == (0, "Nothing was drafted in 1 pass.")
+    assert words(trace("", "", gamma=0)) == (0, "Nothing was drafted in 2 passes.")
 
 
-def test_histogram_says_why_it_is_empty():
-    plain = histogram.plot(histogram.info(trace("", gamma=4)))
-    assert plain.layout.annotations[0].text == "None of 1 verify pass had a draft."
-    assert plain.layout.title.text == histogram.TITLE
-    nothing = histogram.plot(histogram.info(trace()))
-    assert nothing.layout.annotations[0].text == "No verify pass yet."
-
-
-def test_text_is_readable_on_light_and_on_dark():
+@pytest.mark.parametrize("colour", [style.BLUE, style.GREEN, style.GREY])
+def test_lines_and_text_stand_out_on_light_and_on_dark(colour: str):
     def luminance(colour: str) -> float:
         parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    for background in ("#ffffff", "#fbfbf9", "#1f2937", "#1c1f25", "#14161a"):
-        low, high = sorted([luminance(style.GREY), luminance(background)])
-        assert (high + 0.05) / (low + 0.05) > 3.6, background
+    least = 3.6 if colour == style.GREY else 3  # grey is text where there is no page to colour it
+    for background in ("#ffffff", "#fbfbf9", "#1c1f25", "#14161a"):
+        low, high = sorted([luminance(colour), luminance(background)])
+        assert (high + 0.05) / (low + 0.05) > least, background
 
 
-def test_numbers_figures_and_replay_need_no_torch():
+@pytest.mark.parametrize(("last", "distance"), [(1, 1), (10, 1), (11, 2), (16, 2), (20, 2), (21, 4), (64, 8)])
+def test_a_long_axis_names_only_some_columns(last: int, distance: int):
+    figure = style.figure("")
+    style.columns(figure, "position", 1, last)
+    axis = figure.layout.xaxis
+    assert (axis.tick0, axis.dtick, axis.range, axis.title.text) == (0, distance, (0.5, last + 0.5), "position")
+
+
+def test_figures_and_replay_need_no_torch():
     names = ["specviz.metrics", "specviz.replay", *(module.__name__ for module in MODULES)]
     code = f"import {', '.join(names)}, sys; print(sorted({{'torch', 'transformers'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
-def test_a_long_histogram_labels_only_what_there_is():
-    (bars,) = histogram.plot(histogram.info(trace("a" * 40, gamma=64))).data
-    assert len(bars.x) == 65 and [text for text in bars.text if text] == ["1"]

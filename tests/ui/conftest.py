@@ -1,4 +1,4 @@
-"""One browser and one served page for all tests of the page."""
+"""One served page for all tests of the page."""
 
 from __future__ import annotations
 
@@ -6,19 +6,10 @@ from collections.abc import Iterator
 
 import browser as chromium
 import pytest
-from playwright.sync_api import Browser, sync_playwright
 from real_model import default_target  # noqa: F401 -- a fixture
 from stage import HOSTILE, SCRIPT, Actor, Loader
 
 from specviz.ui import build_demo
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        found = chromium.launch(playwright)
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="session")

@@ -82,17 +82,24 @@ class Loader:
 
 
 FORM = Form(
-    pairing="smollm2-135m",
+    prompt="to be or not to be",
     drafter="N-gram lookup",
+    gamma=4,
     ngram_min=1,
     ngram_max=3,
     pick="recent",
     exit_layer=2,
-    gamma=4,
     temperature=0,
-    max_new_tokens=24,
+    top_k=0,
+    top_p=1,
+    min_p=0,
+    penalty=1,
     seed=0,
-    prompt="to be or not to be",
+    max_new_tokens=24,
+    stops="",
+    template="chat",
+    pairing="smollm2-135m",
+    precision="default",
     measure=True,
 )
 SCRIPT = "to be or not to be, that is the question: to be or not"
@@ -112,6 +119,16 @@ def last(screens: list[Screen], name: str) -> object:
     return next(value for screen in reversed(screens) if (value := getattr(screen, name)) is not SKIP)
 
 
+def pieces(text: object) -> list[tuple[str, str]]:
+    """(text, kind) of a trace view's value: what each committed token adds, and what was rejected."""
+    shown = []
+    for step in [json.loads(line) for line in str(text).splitlines()[2:]]:
+        kinds = ["accepted"] * len(step["path"]) + ([step["last"]["kind"]] if step["last"] else [])
+        shown += zip(step["text"], kinds, strict=True)
+        shown += [(node["text"], "rejected") for node in step["nodes"] if node["outcome"] == "rejected"]
+    return shown
+
+
 def headline(screens: list[Screen]) -> str:
     return "".join(text for text, _ in json.loads(str(last(screens, "verdict")))["headline"])
 
@@ -122,7 +139,7 @@ def words(screens: list[Screen]) -> str:
 
 
 def is_ready(screen: Screen) -> bool:
-    return screen.run.interactive and not screen.stop.interactive
+    return screen.run is not SKIP and screen.run["interactive"] and not screen.stop["interactive"]
 
 
 def is_free(loader: Loader) -> bool:

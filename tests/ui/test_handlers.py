@@ -7,7 +7,7 @@ import logging
 import threading
 from itertools import pairwise
 
-from stage import FORM, SCRIPT, Actor, explorer, headline, is_free, is_ready, last, run, words
+from stage import FORM, SCRIPT, Actor, explorer, headline, is_free, is_ready, last, pieces, run, words
 
 from specviz.errors import UserError
 from specviz.ui import handlers
@@ -19,12 +19,14 @@ from specviz.ui.screens import SKIP
 def test_a_run_ends_with_all_tokens_a_verdict_and_the_buttons_ready():
     stage, loader = explorer()
     screens = run(stage)
-    lines = [json.loads(line) for line in str(last(screens, "tokens")).splitlines()]
-    shown = [piece for line in lines[1:] for piece in line["tokens"]]
-    assert "".join(text for text, kind in shown if kind != "rejected" and kind != "cut") == SCRIPT[:24]
-    assert lines[0]["target"] == "tiny actor"
+    shown = pieces(last(screens, "tokens"))
+    assert "".join(text for text, kind in shown if kind != "rejected") == SCRIPT[:24]
+    assert json.loads(str(last(screens, "tokens")).splitlines()[1])["run"]["target"] == "tiny actor"
     assert "over 3 repeats" in headline(screens)
-    assert json.loads(str(last(screens, "verdict")))["status"] == "Output: identical to plain decoding, all 24 tokens."
+    card = json.loads(str(last(screens, "verdict")))
+    assert card["equality"]["label"] == "identical to plain decoding" and card["source"]["kind"] == "live"
+    lanes = json.loads(str(last(screens, "race")))["lanes"]
+    assert ["".join(text for _, texts in lane["steps"] for text in texts) for lane in lanes] == [SCRIPT[:24]] * 2
     assert "after 24 tokens, the most that were allowed" in str(last(screens, "details"))
     assert is_ready(screens[-1]) and is_free(loader)
 
@@ -34,15 +36,16 @@ def test_the_text_only_ever_grows_and_another_run_has_another_id():
     values = [str(screen.tokens) for screen in run(stage) if screen.tokens is not SKIP]
     assert all(later.startswith(earlier) for earlier, later in pairwise(values))
     assert (
-        json.loads(values[0].splitlines()[0])["run"]
-        != json.loads(str(last(run(stage), "tokens")).splitlines()[0])["run"]
+        json.loads(values[0].splitlines()[0])["view"]
+        != json.loads(str(last(run(stage), "tokens")).splitlines()[0])["view"]
     )
 
 
 def test_measuring_says_which_repeat_it_is_at():
     stage, _ = explorer()
     said = words(run(stage))
-    for now in ("warming up (1 of 2)", "warming up (2 of 2)", "repeat 1 of 3", "repeat 2 of 3", "repeat 3 of 3"):
+    repeats = [f"repeat {number} of 3" for number in (1, 2, 3)]
+    for now in ("warming up (1 of 2)", "warming up (2 of 2)", *repeats, "where the time goes"):
         assert f"measuring against plain decoding: {now}" in said
 
 
@@ -50,8 +53,8 @@ def test_tokens_come_at_a_moderate_pace_but_the_last_state_always(monkeypatch):
     monkeypatch.setattr(handlers, "YIELD_SECONDS", 1000.0)
     stage, _ = explorer()
     values = [str(screen.tokens) for screen in run(stage) if screen.tokens is not SKIP]
-    assert len(values[0].splitlines()) == 2
-    assert len(values) == 2 and '"end":"length"' in values[-1]
+    assert len(values[0].splitlines()) == 3
+    assert len(values) == 2 and '"cut":"length"' in values[-1]
 
 
 def test_no_speed_up_is_claimed_where_none_was_measured():
@@ -72,14 +75,14 @@ def test_early_exit_runs_with_its_layer_and_says_when_there_is_no_such_layer():
 
 def test_the_target_can_be_its_own_drafter():
     stage, _ = explorer(Actor(None))
-    ask = FORM._replace(drafter="The target as its own drafter", measure=False, max_new_tokens=10)
+    ask = FORM._replace(drafter="The target itself", measure=False, max_new_tokens=10)
     assert headline(run(stage, ask)).startswith("5.0 tokens per verify pass")
 
 
 def test_sampled_runs_are_not_compared_token_by_token():
     stage, _ = explorer(Actor(None))
     screens = run(stage, FORM._replace(temperature=1.0, max_new_tokens=6))
-    assert "Sampled runs differ by chance" in json.loads(str(last(screens, "verdict")))["status"]
+    assert "sampled runs differ by chance" in json.loads(str(last(screens, "verdict")))["equality"]["text"]
 
 
 # --- errors -----------------------------------------------------------------------------------------------------
@@ -104,7 +107,8 @@ def test_an_error_before_the_first_token_leaves_the_run_before_in_view(monkeypat
             patch.setattr(owner, place, lambda *_, **__: fail())
             screens = run(stage)
         assert headline(screens) == "The prompt is too long, so shorten it."
-        assert all(value is SKIP for screen in screens for value in (screen.tokens, screen.details, screen.chart))
+        shown = [(screen.tokens, screen.details, screen.race, screen.histogram) for screen in screens]
+        assert all(value is SKIP for values in shown for value in values)
         assert "earlier" in json.loads(str(screens[-1].verdict)) and is_ready(screens[-1]) and is_free(loader)
 
 

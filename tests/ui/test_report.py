@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from specviz.measure import Comparison, Divergence
+from specviz.comparison import Comparison, Divergence, Lap, Phases
+from specviz.memory import Budget
 from specviz.models.text import TokenText
 from specviz.trace import Run, Step
-from specviz.ui import report, screens, wire
+from specviz.ui import facts, race, report, screens
 from specviz.ui.report import Record
 
 
@@ -18,13 +20,18 @@ def step(accepted: int, index: int = 0, cut: str | None = "length") -> Step:
     return Step(index, 5, accepted, accepted, (), (), None, committed, ("x",) * len(committed), cut, 0.1)
 
 
-HEADER = Run(
-    "tiny", "ngram", {"ngram_min": 1}, 4, {"temperature": 0.0}, 0, 64, (1, 2), "hi", True, "CPU", "bfloat16", 2, False
-)
+SAMPLER = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "logit_bias": {}}
+HEADER = Run("tiny", "ngram", {"ngram_min": 1}, 4, SAMPLER, 0, 64, (1, 2), "hi", True, "CPU", "bfloat16", 2, False)
 
 
-def compared(*ratios: float, divergence: Divergence | None = None) -> Comparison:
-    return Comparison(3, tuple(ratios), (1.0,) * len(ratios), divergence is None, divergence)
+def lap(seconds: float) -> Lap:
+    """Three tokens in three steps."""
+    return Lap((seconds / 3, 2 * seconds / 3, seconds), (("a",), ("b",), ("c",)))
+
+
+def compared(*ratios: float, divergence: Divergence | None = None, phases: Phases | None = None) -> Comparison:
+    plain, fast = tuple(lap(3 * ratio) for ratio in ratios), tuple(lap(3.0) for _ in ratios)
+    return Comparison(3, plain, fast, divergence is None, divergence, phases)
 
 
 def sentence(record: Record) -> str:
@@ -71,10 +78,10 @@ def test_too_few_repeats_prove_nothing(ratios, ending):
 
 def test_the_speed_up_is_open_until_measuring_has_ended():
     record = Record(HEADER, [step(2)], compared(1.9, 1.9))
-    assert report.tiles(record)[-1] | {"definition": ""} == {"value": "–", "name": "speed-up", "definition": ""}
+    assert report.tiles(record)[-1] == {"value": "–", "name": "speed-up", "definition": facts.SPEED}
     record.comparison, record.done = compared(1.9, 1.8, 1.7), True
     assert report.tiles(record)[-1]["value"] == "1.80×"
-    assert report.tiles(record)[-1]["name"] == "speed-up (plain: 1 tokens/s)"
+    assert report.tiles(record)[-1]["note"] == "plain: 1 tokens/s"
     record.comparison = compared(1.9, 1.8, 1.0)
     assert report.tiles(record)[-1]["value"] == "n/a"  # too noisy to tell
 
@@ -82,17 +89,25 @@ def test_the_speed_up_is_open_until_measuring_has_ended():
 def test_a_result_says_what_it_belongs_to():
     prompt = "Repeat this text\nand correct its spelling, " + "word by word " * 9
     record = Record(replace(HEADER, prompt_text=prompt), [step(2)], drafter="N-gram lookup")
-    shown = dict(report.lines(record))
+    shown = dict(facts.lines(record.trace, record.drafter))
     assert shown["Prompt"] == "“Repeat this text and correct its spelling, word by word word…” (2 tokens)"
     assert shown["Run"] == (
         "tiny · N-gram lookup (ngram min 1) · gamma 4 · temperature 0 · seed 0 · CPU · 2 threads · bfloat16"
     )
-    plain = Record(replace(HEADER, drafter="plain", drafter_settings={}), [step(0)], drafter="No drafter")
-    assert dict(report.lines(plain))["Run"].startswith("tiny · No drafter · temperature 0")
+    plain = replace(HEADER, drafter="plain", drafter_settings={}, sampler=SAMPLER | {"temperature": 0.7, "top_p": 0.9})
+    assert facts.facts(plain, "No drafter") == (
+        "tiny · No drafter · temperature 0.7 · top-p 0.9 · seed 0 · CPU · 2 threads · bfloat16"
+    )
+    dated = replace(HEADER, date="2026-11-05T10:00:00+00:00")
+    assert facts.source(dated) == "tiny · CPU · 2 threads · bfloat16 · 5 Nov 2026"
 
 
-def test_without_a_draft_there_is_no_chart():
-    assert screens.chart(Record(HEADER, [step(0)])).visible is False
+def test_what_ended_a_run_early_is_said():
+    record = Record(HEADER, [step(2, cut=None)], stopped=True)
+    assert ["Ended", "stopped by you after 3 tokens"] in json.loads(screens.details(record))["lines"]
+    record.out_of_time = True
+    assert ["Ended", "ended by the time limit after 3 tokens"] in json.loads(screens.details(record))["lines"]
+    assert sentence(record) == "Out of time after 3 tokens, 3.0 per verify pass"
 
 
 def test_slower_without_a_gain_in_tokens_is_no_surprise():
@@ -109,36 +124,96 @@ def test_the_verdict_of_a_stopped_run_counts_its_tokens():
 def test_equality_names_the_first_divergence_its_margin_and_a_near_tie():
     text = TokenText(None)
     tie = Record(HEADER, [step(2)], compared(1.0, divergence=Divergence(7, 11, 12, 0.0312, True)))
-    assert report.equality(tie, text) == (
-        "Output: parts from plain decoding at token 8: plain has “⟨11⟩”, this run “⟨12⟩”; "
-        "the target's logits differ by 0.031, a near tie that rounding in bfloat16 decides.",
-        "",
+    assert report.equality(tie, text) == {
+        "tone": "near",
+        "label": "differs at a near tie",
+        "text": "from token 8, where plain decoding has “⟨11⟩” and this run “⟨12⟩”; the target's logits differ by "
+        "0.031, which rounding in bfloat16 decides. The number format float32 is exact.",
+    }
+    real = report.equality(
+        Record(HEADER, [step(2)], compared(1.0, divergence=Divergence(7, 11, 12, -2.0, False))), text
     )
-    real = Record(HEADER, [step(2)], compared(1.0, divergence=Divergence(7, 11, 12, -2.0, False)))
-    assert report.equality(real, text)[0].endswith("differ by 2, more than rounding in bfloat16 explains.")
-    assert report.equality(real, text)[1] == "bad"
+    assert (real["tone"], real["label"]) == ("bad", "differs from plain decoding")
+    assert real["text"].endswith("differ by 2, more than rounding in bfloat16 explains.")
     short = Record(HEADER, [step(2)], compared(1.0, divergence=Divergence(7, None, 12, None, False)))
-    assert "plain has the end of the text, this run “⟨12⟩”." in report.equality(short, text)[0]
-    same = Record(HEADER, [step(2)], compared(1.0))
-    assert report.equality(same, text) == ("Output: identical to plain decoding, all 3 tokens.", "good")
+    assert "plain decoding has the end of the text and this run “⟨12⟩”." in report.equality(short, text)["text"]
+    assert report.equality(Record(HEADER, [step(2)], compared(1.0)), text) == {
+        "tone": "good",
+        "label": "identical to plain decoding",
+        "text": "all 3 tokens are the same.",
+    }
+
+
+def test_without_a_comparison_the_output_is_called_lossless_and_no_more():
+    text = TokenText(None)
     for unknown in (None, replace(compared(), identical=None)):
-        assert report.equality(Record(HEADER, [step(2)], unknown), text)[0] == (
-            "Output: lossless by the acceptance rule, up to rounding in bfloat16; "
-            "not compared with plain decoding in this run."
-        )
+        assert report.equality(Record(HEADER, [step(2)], unknown), text) == {
+            "tone": "",
+            "label": "lossless",
+            "text": "by the acceptance rule, up to rounding in bfloat16; not compared with plain decoding in this run.",
+        }
     exact = Record(replace(HEADER, dtype="float32"), [step(2)])
-    assert "rounding" not in report.equality(exact, text)[0]
-    sampled = Record(replace(HEADER, sampler={"temperature": 0.7}), [step(2)], compared(1.0))
-    assert "lossless by the acceptance rule, up to rounding in bfloat16. Sampled" in report.equality(sampled, text)[0]
+    assert "rounding" not in report.equality(exact, text)["text"]
+    sampled = Record(replace(HEADER, sampler=SAMPLER | {"temperature": 0.7}), [step(2)], compared(1.0))
+    assert "up to rounding in bfloat16; sampled runs differ by chance" in report.equality(sampled, text)["text"]
+    assert report.equality(Record(replace(HEADER, drafter="plain"), [step(0)]), text) is None
+
+
+PHASES = Phases(0.01, 0.02, 0.001, 0.03, 0.001, 0.25, 1.2, 4.0, 2.4)  # pays below (2.4 - 1.2) / 4 = 0.3
+
+
+@pytest.mark.parametrize(
+    ("phases", "why"),
+    [
+        (
+            PHASES,
+            "A draft token costs 0.25 of a plain step; here it pays below 0.30. "
+            "Acceptance and costs promise 1.09×, measured is 1.10×.",
+        ),
+        (replace(PHASES, cost_ratio=0.001), "A draft token costs next to nothing; here it pays below 0.30."),
+        (
+            replace(PHASES, acceptance_length=1.1),
+            "Too little is accepted here for any drafter to pay, even one that cost nothing.",
+        ),
+        (replace(PHASES, cost_ratio=None), ""),
+        (None, ""),
+    ],
+)
+def test_why_it_pays_or_does_not(phases, why):
+    assert report.reason(Record(HEADER, [step(2)], compared(1.1, 1.1, 1.1, phases=phases))).startswith(why)
+    if not why:
+        assert report.reason(Record(HEADER, [step(2)], compared(1.1, 1.1, 1.1, phases=phases))) == ""
+
+
+def test_the_race_replays_the_repeat_nearest_the_median():
+    record = Record(HEADER, [step(2)], compared(1.9, 1.5, 1.6), drafter="N-gram lookup")
+    shown = json.loads(race.lanes(record))
+    plain, fast = shown["lanes"]
+    assert (plain["name"], plain["kind"], fast["name"], fast["kind"]) == (
+        "plain decoding",
+        "plain",
+        "N-gram lookup",
+        "speculative",
+    )
+    assert plain["steps"] == [[1.6, ["a"]], [3.2, ["b"]], [4.8, ["c"]]] and plain["tokens_per_s"] == 0.62
+    assert fast["steps"][-1] == [3.0, ["c"]]
+    assert shown["note"].startswith("the median of 3 repeats") and not shown["sampled"] and not shown["recorded"]
+    assert race.lanes(Record(HEADER, [step(2)])) == "" == race.lanes(Record(HEADER, [step(2)], compared(1.5)))
+
+
+def test_the_memory_bar_adds_up():
+    bar = json.loads(screens.budget(Budget(270_000_000, 0, 18_000_000, 2_000_000, 54_000_000, 20_000_000_000)))
+    assert [(part["name"], part["text"]) for part in bar["parts"]] == [
+        ("target", "270 MB"),
+        ("drafter", "0 MB"),
+        ("KV cache", "18 MB"),
+        ("rest", "56 MB"),
+    ]
+    assert bar["available"] == {"bytes": 20_000_000_000, "text": "20.00 GB"} and bar["fits"] is True
+    assert json.loads(screens.budget(Budget(270, 0, 18, 2, 54, 343)))["fits"] is False
 
 
 def test_undefined_figures_are_not_available_rather_than_zero():
     values = [tile["value"] for tile in report.tiles(Record(HEADER, [step(0)]))]
     assert values[:2] == ["1.00", "n/a"]
     assert [tile["value"] for tile in report.tiles(None)] == ["–"] * 4
-
-
-def test_nothing_that_leaves_the_server_can_open_a_tag():
-    hostile = replace(HEADER, target="<b>", prompt_text="<script>")
-    assert "<" not in wire.head("id", hostile)
-    assert "<" not in wire.line(replace(step(0), text=("<img src=x>",)))

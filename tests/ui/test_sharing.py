@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-from stage import FORM, SCRIPT, Actor, explorer, headline, is_free, is_ready, last, run, words
+from stage import FORM, SCRIPT, Actor, explorer, headline, is_free, is_ready, last, pieces, run, words
 
 from specviz.ui.screens import SKIP, Screen
 from specviz.ui.visits import MAX_VISITS, POLL_SECONDS, Visits
@@ -34,7 +34,7 @@ def test_stop_keeps_the_text_and_costs_at_most_one_more_step():
     stage, loader = explorer(actor)
     stop = threading.Event()
     screens = stage.explore(FORM, stop)
-    shown = until(screens, "tokens", '"step":4')
+    shown = until(screens, "tokens", '"index":3')
     stop.set()
     passes = actor.passes
     rest = list(screens)
@@ -68,7 +68,7 @@ def test_stop_while_loading_or_waiting_ends_without_a_token():
         stop.set()
         rest = list(screens)
     assert headline(rest) == "Stopped before the first token" and is_ready(rest[-1])
-    assert not stage.turns._lines
+    assert not any(line.waiting for line in stage.turns._lines.values())
 
 
 def test_visitors_wait_their_turn_in_order_and_see_only_their_own_tokens():
@@ -85,7 +85,7 @@ def test_visitors_wait_their_turn_in_order_and_see_only_their_own_tokens():
     with loader.loaded.lock:
         for number, thread in enumerate(threads):
             thread.start()
-            while sum(map(len, stage.turns._lines.values())) <= number:
+            while sum(len(line.waiting) for line in stage.turns._lines.values()) <= number:
                 time.sleep(0.005)
         time.sleep(2 * POLL_SECONDS)
     for thread in threads:
@@ -94,9 +94,8 @@ def test_visitors_wait_their_turn_in_order_and_see_only_their_own_tokens():
     alone = explorer(Actor(None))[0]
     for number, screens in results.items():
         asked = FORM._replace(prompt=f"visitor {number}", seed=number, temperature=1.0, measure=False)
-        expected = str(last(run(alone, asked), "tokens")).splitlines()[1:]
-        assert str(last(screens, "tokens")).splitlines()[1:] == expected
-        assert len({json.loads(str(s.tokens).splitlines()[0])["run"] for s in screens if s.tokens is not SKIP}) == 1
+        assert pieces(last(screens, "tokens")) == pieces(last(run(alone, asked), "tokens"))
+        assert len({json.loads(str(s.tokens).splitlines()[0])["view"] for s in screens if s.tokens is not SKIP}) == 1
     assert "with 1 other before you" in words(results[1]) and "with 2 others before you" in words(results[2])
 
 
@@ -119,7 +118,7 @@ def test_a_second_run_stops_the_one_left_behind_and_nothing_is_kept_of_either():
     first = stage.visits.begin("ann")
     stage.arrive(ann)
     assert first.is_set()
-    list(stage.run(ann, *FORM))
+    list(stage.run(ann, (), *FORM))
     assert len(stage.visits) == 0
 
 
@@ -136,7 +135,7 @@ def test_with_the_last_screen_there_is_nothing_left_to_stop():
     stage, _ = explorer()
     ann = SimpleNamespace(session_hash="ann")
     stage.arrive(ann)
-    screens = stage.run(ann, *FORM)
-    assert next(screen for screen in screens if screen.stop is not SKIP).stop.value == "Stop"
+    screens = stage.run(ann, (), *FORM)
+    assert next(screen for screen in screens if screen.stop is not SKIP).stop["value"] == "Stop"
     assert len(stage.visits) == 0 and is_ready(stage.stop(ann))
     screens.close()

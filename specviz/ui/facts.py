@@ -1,0 +1,87 @@
+"""Around a run: how it ended, what it ran on, and what the figures mean, in words."""
+
+from __future__ import annotations
+
+import datetime
+
+from specviz.metrics import DEFINITIONS, acceptance, outcomes, timing
+from specviz.trace import FinishReason, Run, Trace
+
+Lines = list[tuple[str, str]]  # name, text
+SHOWN_PROMPT = 60  # characters
+FILTERS = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}  # sampler settings that are off
+SPEED = (
+    "Plain time per token / speculative time per token, prefill excluded, both to the same number of tokens in turns; "
+    "the median of the repeats, and the smallest and largest beside it."
+)
+
+
+def lines(trace: Trace, drafter: str, why_stopped: str = "stopped by you") -> Lines:
+    """How it ended, what was drafted, and on what it ran. `drafter`: as the page calls it."""
+    run = trace.run
+    counts, numbers, clock = outcomes(trace.steps), acceptance(trace), timing(trace)
+    drafted = (
+        f"{numbers.drafted}: {counts.accepted} accepted, {counts.rejected} rejected, {counts.untested} untested, "
+        f"{counts.cut} cut, in {numbers.steps - numbers.undrafted_steps} of {plural(numbers.steps, 'verify pass')}"
+    )
+    shown: Lines = [("Ended", ended(trace.finish_reason, len(trace.tokens), why_stopped))]
+    if numbers.drafted:
+        shown.append(("Drafted", drafted))
+    read = "" if clock.prefill_s is None else f", read in {clock.prefill_s:.2f} s"
+    shown.append(("Prompt", f"“{shortened(run.prompt_text)}” ({plural(len(run.prompt), 'token')}{read})"))
+    return [*shown, ("Run", facts(run, drafter))]
+
+
+def shortened(prompt: str) -> str:
+    """The beginning of a prompt, in one line."""
+    words = " ".join(prompt.split())
+    return words if len(words) <= SHOWN_PROMPT else words[:SHOWN_PROMPT].rstrip() + "…"
+
+
+def ended(reason: FinishReason, tokens: int, why_stopped: str) -> str:
+    return {
+        "stop_token": f"after {plural(tokens, 'token')}, with the target's stop token",
+        "stop_string": f"after {plural(tokens, 'token')}, by a stop string",
+        "length": f"after {plural(tokens, 'token')}, the most that were allowed",
+        "cancelled": f"{why_stopped} after {plural(tokens, 'token')}",
+    }[reason]
+
+
+def facts(run: Run, drafter: str = "") -> str:
+    """Target, drafter, sampler, device, number format and seed, in one line."""
+    settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in run.drafter_settings.items())
+    used = [
+        f"{name.replace('_', '-')} {run.sampler[name]:g}" for name, off in FILTERS.items() if run.sampler[name] != off
+    ]
+    parts = [
+        run.target,
+        (drafter or run.drafter) + (f" ({settings})" if settings else ""),
+        *([] if run.drafter == "plain" else [f"gamma {run.gamma}"]),
+        f"temperature {run.sampler['temperature']:g}",
+        *used,
+        f"seed {run.seed}",
+        *machine(run),
+        *([] if run.chat_template else ["raw prompt"]),
+    ]
+    return " · ".join(parts)
+
+
+def source(run: Run) -> str:
+    """Where a recorded run comes from, in one short line."""
+    day = [f"{datetime.datetime.fromisoformat(run.date):%-d %b %Y}"] if run.date else []
+    return " · ".join([run.target, *machine(run), *day])
+
+
+def machine(run: Run) -> list[str]:
+    """Device, its threads and the number format."""
+    threads = [] if run.threads is None or "thread" in run.device else [plural(run.threads, "thread")]
+    return [run.device, *threads, run.dtype]
+
+
+def definitions() -> list[tuple[str, str]]:
+    names = ("tokens_per_pass", "acceptance_rate", "acceptance_length", "untested", "cut")
+    return [*((name.replace("_", " "), DEFINITIONS[name]) for name in names), ("speed-up", SPEED)]
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "es" if noun.endswith("s") else "s")

@@ -1,0 +1,170 @@
+"""The settings of a run: what each control is, where it starts, and what it does, said where it stands."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import gradio as gr
+
+from specviz.presets import DrafterPreset
+from specviz.recordings import Example
+from specviz.ui import form
+from specviz.ui.controls import Controls, Drafting, filled
+from specviz.ui.form import Form
+from specviz.ui.handlers import REPEATS
+from specviz.ui.javascript import view
+from specviz.ui.offer import choices
+
+
+class Fields(NamedTuple):
+    """The controls of the form, and what else stands among them."""
+
+    form: Form
+    drafting: Drafting
+    obstacle: gr.Markdown
+    memory: gr.HTML
+
+
+def settings(
+    controls: Controls,
+    example: Example,
+    preset: DrafterPreset,
+    prompt: gr.Textbox,
+    drafter: gr.Radio,
+    note: gr.Markdown,
+) -> Fields:
+    """The second card of the left column, set as the example has it; the other three stand in the first."""
+    first = filled(example, preset)
+    with gr.Column(visible="ngram" in form.parts(preset), min_width=0) as ngram:
+        with gr.Row():
+            ngram_min = gr.Number(first.ngram_min, label="Shortest match", min_width=90, elem_id="ngram-min")
+            ngram_max = gr.Number(first.ngram_max, label="Longest match", min_width=90, elem_id="ngram-max")
+        pick = gr.Radio(
+            [("latest", "recent"), ("most frequent", "frequent")],
+            value=first.pick,
+            label="Of several matches, follow the",
+            info="A match is an earlier place in the text with the same last tokens; the longest is looked for first.",
+            elem_id="pick",
+        )
+    with gr.Column(visible="early-exit" in form.parts(preset), min_width=0) as exit_group:
+        exit_layer = gr.Number(
+            first.exit_layer,
+            label="Exit after layer",
+            info="Earlier drafts faster and guesses worse.",
+            elem_id="exit-layer",
+        )
+    gamma = gr.Slider(
+        0,
+        form.MAX_GAMMA,
+        example.gamma,
+        step=1,
+        label="Draft length (gamma)",
+        info="Tokens proposed per verify pass. More can be accepted, and more are wasted.",
+        elem_id="gamma",
+    )
+    temperature = gr.Slider(
+        0,
+        form.MAX_TEMPERATURE,
+        first.temperature,
+        step=0.1,
+        label="Temperature",
+        info="0 is greedy: always the likeliest token. Above it tokens are drawn.",
+        elem_id="heat",
+    )
+    max_new_tokens = gr.Slider(
+        1, form.MAX_TOKENS, example.max_new_tokens, step=1, label="New tokens at most", elem_id="budget"
+    )
+    measure = gr.Checkbox(
+        True,
+        label="Race plain decoding",
+        info=f"After the run, {REPEATS} times in turns: gives the speed-up, and where the time goes.",
+        elem_id="measure",
+    )
+    with gr.Accordion("Sampling", open=False, elem_id="sampling"):
+        seed = gr.Number(first.seed, label="Seed", info="The same seed draws the same tokens.", elem_id="seed")
+        top_k = gr.Number(
+            first.top_k, label="Top-k", info="Keep only the k likeliest tokens; 0 is off.", elem_id="top-k"
+        )
+        top_p = gr.Slider(
+            0.05,
+            1,
+            first.top_p,
+            step=0.05,
+            label="Top-p",
+            info="Keep the fewest tokens that have this much probability together; 1 is off.",
+            elem_id="top-p",
+        )
+        min_p = gr.Slider(
+            0,
+            1,
+            first.min_p,
+            step=0.05,
+            label="Min-p",
+            info="Drop tokens with less than this share of the likeliest one's probability; 0 is off.",
+            elem_id="min-p",
+        )
+        penalty = gr.Slider(
+            form.MIN_PENALTY,
+            form.MAX_PENALTY,
+            first.penalty,
+            step=0.05,
+            label="Repetition penalty",
+            info="Above 1, tokens that have occurred become less likely. Applied to drafter and target alike.",
+            elem_id="penalty",
+        )
+    with gr.Accordion("Prompt format and stopping", open=False, elem_id="stopping"):
+        template = gr.Radio(
+            [("chat", form.CHAT), ("raw text", form.RAW)],
+            value=form.CHAT,
+            label="The prompt is",
+            info="Chat wraps it in the model's template; raw text is continued as it stands.",
+            elem_id="template",
+        )
+        stops = gr.Textbox(
+            "",
+            label="Stop strings",
+            info=f"One per line, at most {form.MAX_STOPS}; \\n stands for a new line. The run ends where one appears.",
+            lines=2,
+            max_lines=4,
+            elem_id="stops",
+        )
+    with gr.Accordion("Models and precision", open=False, elem_id="models"):
+        pairing = gr.Dropdown(
+            choices(dict(controls.pairings), controls.explorer.models.device),
+            value=next(iter(controls.pairings)),
+            label="Pairing",
+            info="The target, and the drafters that fit it.",
+            elem_id="pairing",
+        )
+        obstacle = gr.Markdown("", visible=False, elem_classes="sv-note-small", elem_id="obstacle")
+        precision = gr.Radio(
+            [("as the server was started", form.DEFAULT), ("float32: exact", form.EXACT)],
+            value=form.DEFAULT,
+            label="Number format",
+            info="In 16-bit formats rounding can flip a near tie, so that greedy output parts from plain decoding.",
+            elem_id="precision",
+        )
+    memory = view("memory_view.js", "", elem_id="memory")
+    values = Form(
+        prompt=prompt,
+        drafter=drafter,
+        gamma=gamma,
+        ngram_min=ngram_min,
+        ngram_max=ngram_max,
+        pick=pick,
+        exit_layer=exit_layer,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        penalty=penalty,
+        seed=seed,
+        max_new_tokens=max_new_tokens,
+        stops=stops,
+        template=template,
+        pairing=pairing,
+        precision=precision,
+        measure=measure,
+    )
+    groups = Drafting(note, ngram, exit_group, ngram_min, ngram_max, exit_layer, gamma)
+    return Fields(values, groups, obstacle, memory)

@@ -1,0 +1,34 @@
+"""The race: two measured runs, plain and speculative, as assets/js/race_view.js replays them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+from specviz.comparison import Lap
+from specviz.ui.facts import plural
+from specviz.ui.report import Record, is_noisy
+
+
+def lanes(record: Record) -> str:
+    """The repeat that is nearest the median; "" where nothing was measured."""
+    timed = record.measured
+    if timed is None or timed.typical is None:
+        return ""
+    doubt = "; the repeats disagree so much that this one says little" if is_noisy(timed) else ""
+    shown = {
+        "id": uuid.uuid4().hex,
+        "recorded": record.run.mode == "recorded",
+        "lanes": [
+            _lane("plain decoding", "plain", timed.plain[timed.typical]),
+            _lane(record.drafter, "speculative", timed.speculative[timed.typical]),
+        ],
+        "note": f"the median of {plural(timed.repeats, 'repeat')}; reading the prompt is left out{doubt}",
+        "sampled": record.run.sampler["temperature"] > 0,
+    }
+    return json.dumps(shown, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _lane(name: str, kind: str, lap: Lap) -> dict[str, object]:
+    steps = [[round(second, 6), list(texts)] for second, texts in zip(lap.seconds, lap.texts, strict=True)]
+    return {"name": name, "kind": kind, "tokens_per_s": round(lap.tokens / lap.total, 2), "steps": steps}

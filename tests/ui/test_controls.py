@@ -1,0 +1,228 @@
+"""What the controls do to each other: examples, drafters, conversations, the model's state and the memory bar."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from stage import FORM, SCRIPT, Actor, explorer, headline, is_free, last, pieces, run
+
+from specviz.errors import UserError
+from specviz.presets import load_pairings
+from specviz.recordings import load_examples, load_recordings
+from specviz.runs import Turn
+from specviz.ui import controls as module
+from specviz.ui import form, handlers, offer
+from specviz.ui.controls import Controls, Talk
+from specviz.ui.form import Form
+from specviz.ui.screens import SKIP, Screen
+
+ANN = SimpleNamespace(session_hash="ann")
+EXAMPLES, RECORDINGS = load_examples(), load_recordings()
+
+
+def controls(before=lambda progress: None) -> tuple[Controls, object]:
+    stage, loader = explorer(Actor(SCRIPT), before)
+    return Controls(stage, EXAMPLES, RECORDINGS), loader
+
+
+def example(made: Controls, id: str, prompt: str = "") -> tuple[list[object], Form, Talk, Screen]:
+    """What the example's button returns, in parts: kept prompt, form, conversation, screen."""
+    values = made.show_example(id, prompt, "smollm2-135m", ANN)
+    start = 5
+    end = start + len(Form._fields)
+    return values[:2], Form(*values[start:end]), Talk(*values[end : end + 4]), Screen(*values[end + 4 :])
+
+
+# --- examples -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("id", list(EXAMPLES))
+def test_an_example_fills_the_form_with_what_its_recording_was_made_with(id):
+    made, loader = controls()
+    _, values, *_ = example(made, id)
+    values = values._replace(gamma=values.gamma["value"], pairing="smollm2-135m", precision="float32", measure=True)
+    ask = form.read(values, load_pairings())
+    recorded = RECORDINGS[id].trace.run
+    assert (ask.prompt, ask.preset.kind) == (recorded.prompt_text, recorded.drafter)
+    assert {**ask.preset.defaults, **ask.drafter_settings}.items() >= recorded.drafter_settings.items()
+    settings = ask.settings
+    sampler = {"logit_bias": {}} | {name: getattr(settings.sampler, name) for name in EXAMPLES[id].sampler}
+    assert sampler == recorded.sampler
+    assert (settings.gamma, settings.seed, settings.max_new_tokens) == (
+        recorded.gamma,
+        recorded.seed,
+        recorded.max_new_tokens,
+    )
+    assert loader.calls == 0
+
+
+@pytest.mark.parametrize("id", list(EXAMPLES))
+def test_an_example_answers_at_once_with_its_recorded_run(id):
+    made, _ = controls()
+    *_, screen = example(made, id)
+    card = json.loads(screen.verdict)
+    assert card["source"]["kind"] == "recorded" and "float32" in card["source"]["text"]
+    shown = [text for text, kind in pieces(screen.tokens) if kind != "rejected"]
+    assert "".join(shown).startswith(RECORDINGS[id].trace.text)
+    assert json.loads(screen.race)["recorded"] is True
+    assert screen.exchange == (Turn(EXAMPLES[id].prompt, RECORDINGS[id].trace.text),)
+    assert screen.stepping is None and screen.run is SKIP
+
+
+def test_a_typed_prompt_that_an_example_replaces_can_be_had_back():
+    made, _ = controls()
+    kept, *_ = example(made, "code", "my own words")
+    assert kept[0] == "my own words" and kept[1]["visible"] is True
+    assert made.bring_back("my own words")[0] == "my own words"
+    for not_typed in ("", "  \n", EXAMPLES["editing"].prompt):
+        kept, *_ = example(made, "code", not_typed)
+        assert kept[0] is SKIP or kept[0] == SKIP
+
+
+def test_during_a_run_of_ones_own_an_example_changes_the_form_only():
+    made, _ = controls()
+    made.explorer.arrive(ANN)
+    _, values, _, screen = example(made, "code")
+    assert values.prompt == EXAMPLES["code"].prompt
+    assert screen == Screen()
+
+
+def test_without_recordings_an_example_fills_the_form_only():
+    stage, _ = explorer()
+    _, values, _, screen = example(Controls(stage, EXAMPLES, {}), "code")
+    assert values.prompt == EXAMPLES["code"].prompt and screen == Screen()
+
+
+# --- conversations ------------------------------------------------------------------------------------------------
+
+
+def test_a_follow_up_goes_on_from_what_was_said():
+    stage, loader = explorer(Actor("yes"))
+    made = Controls(stage, EXAMPLES, RECORDINGS)
+    asked = FORM._replace(prompt="is it?", measure=False)
+    exchange = last(run(stage, asked), "exchange")
+    assert exchange == (Turn("is it?", "yes"),)
+    prompt, *talk = made.follow_up(exchange)
+    assert prompt == "" and talk[0] == exchange
+    assert json.loads(talk[1])["lines"] == [["You", "is it?"], ["Target", "yes"]]
+    screens = list(stage.explore(asked._replace(prompt="sure?"), threading.Event(), exchange))
+    header = json.loads(str(last(screens, "tokens")).split("\n")[1])["run"]
+    tokenizer = loader.loaded.target.tokenizer
+    said = [("user", "is it?"), ("assistant", "yes"), ("user", "sure?")]
+    messages = [{"role": role, "content": content} for role, content in said]
+    whole = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+    assert header["prompt"] == list(whole)
+    assert last(screens, "exchange") == (*exchange, Turn("sure?", "yes"))
+    assert made.start_over().history == ()
+
+
+def test_raw_text_is_continued_as_it_stands():
+    stage, loader = explorer(Actor("no more"))
+    asked = FORM._replace(prompt="once upon", template="raw", measure=False)
+    exchange = last(run(stage, asked), "exchange")
+    screens = list(stage.explore(asked._replace(prompt=" a time"), threading.Event(), exchange))
+    header = json.loads(str(last(screens, "tokens")).split("\n")[1])["run"]
+    assert header["chat_template"] is False
+    assert loader.loaded.target.tokenizer.decode(header["prompt"]) == "once uponno more a time"
+
+
+# --- drafters and pairings ----------------------------------------------------------------------------------------
+
+
+def test_a_drafter_brings_its_settings():
+    made, _ = controls()
+    drafting = made.choose_drafter("smollm2-135m", "Early exit")
+    assert (drafting.ngram["visible"], drafting.exit["visible"]) == (False, True)
+    assert drafting.exit_layer == 24 and drafting.gamma["value"] == 2
+    assert made.choose_drafter("smollm2-135m", "No drafter").gamma["interactive"] is False
+
+
+BIG = replace(load_pairings()["smollm2-135m"], id="big", title="Big", memory_mb=10**9)
+GPU = replace(load_pairings()["smollm2-135m"], id="gpu", title="Fast", hardware="accelerator")
+
+
+@pytest.mark.parametrize(
+    ("pairing", "why"),
+    [
+        (BIG, "Big needs 1000000.00 GB of memory, and "),
+        (GPU, "Fast needs a GPU, and this server has none."),
+    ],
+)
+def test_a_pairing_that_cannot_run_says_why_before_run_and_is_refused_after_it(pairing, why):
+    stage, loader = explorer()
+    stage.models.device = "cpu"
+    stage = handlers.Explorer({**load_pairings(), pairing.id: pairing}, stage.models)
+    made = Controls(stage, EXAMPLES, RECORDINGS)
+    assert (f"{pairing.title} (can't run here)", pairing.id) in offer.choices(made.pairings, "cpu")
+    obstacle = made.choose_pairing(pairing.id)[0]
+    assert obstacle["visible"] and obstacle["value"].startswith(why)
+    status = [json.loads(value) for value in made.watch(pairing.id, "default")]
+    assert [each["state"] for each in status] == ["failed"] and status[0]["text"].startswith(why)
+    screens = run(stage, FORM._replace(pairing=pairing.id))
+    assert headline(screens).startswith(why) and headline(screens).endswith("Choose another pairing.")
+    assert loader.calls == 0
+    assert made.choose_pairing("smollm2-135m")[0]["visible"] is False
+
+
+# --- the model's state and its memory -----------------------------------------------------------------------------
+
+
+def test_the_page_says_how_far_the_model_is():
+    go = threading.Event()
+
+    def slow(progress):
+        progress("fetching the weights", 0.25)
+        go.wait(10)
+
+    made, loader = controls(slow)
+    states = made.watch("smollm2-135m", "default")
+    assert any(json.loads(next(states)) == LOADING for _ in range(3))
+    go.set()
+    *_, ready = [json.loads(value) for value in states]
+    assert ready == {"state": "ready", "text": "tiny actor is ready · float32", "fraction": None, "detail": ""}
+    assert loader.calls == 1 and made.explorer.models.there("smollm2-135m") is loader.loaded
+    assert list(made.watch("no such", "default")) == []
+
+
+LOADING = {"state": "loading", "text": "fetching the weights", "fraction": 0.25, "detail": ""}
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (UserError("The disk is full, so free some space."), "The disk is full, so free some space."),
+        (RuntimeError("secret"), "The model can't be loaded; the server's log says why."),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_said_in_one_sentence(error, text):
+    def fail(progress):
+        raise error
+
+    made, _ = controls(fail)
+    *_, state = [json.loads(value) for value in made.watch("smollm2-135m", "default")]
+    assert (state["state"], state["text"], state["detail"]) == ("failed", text, module.STILL_THERE)
+
+
+def test_the_memory_bar_stands_once_the_model_is_there_and_the_form_is_right():
+    made, _ = controls()
+    assert made.check_memory((), *FORM) == ""
+    list(made.watch("smollm2-135m", "default"))
+    bar = json.loads(made.check_memory((), *FORM))
+    assert bar["fits"] is True and [part["name"] for part in bar["parts"]] == ["target", "drafter", "KV cache", "rest"]
+    more = json.loads(made.check_memory((), *FORM._replace(max_new_tokens=512)))
+    assert more["parts"][2]["bytes"] > bar["parts"][2]["bytes"]
+    assert made.check_memory((), *FORM._replace(prompt="")) == ""
+
+
+def test_a_run_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):
+    stage, loader = explorer()
+    budget = handlers.runs.budget
+    monkeypatch.setattr(handlers.runs, "budget", lambda prepared: replace(budget(prepared), available=0))
+    screens = run(stage)
+    assert headline(screens).startswith("This run needs about ") and "KV cache" in headline(screens)
+    assert json.loads(str(last(screens, "memory")))["fits"] is False
+    assert is_free(loader) and all(screen.tokens is SKIP for screen in screens)
