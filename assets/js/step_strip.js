@@ -13,8 +13,8 @@
 import {add} from "./dom.js";
 import {lastKind, sentence, telling} from "./trace.js";
 
-const WIDTHS = [16, 12, 9, 7, 5]; // of a column with its gap, in pixels; the widest that fits
-const DEPTHS = 84; // pixels for all draft positions, at most 12 each
+const WIDTHS = [24, 16, 12, 9, 7, 5]; // of a column with its gap, in pixels; the widest that fits
+const DEPTHS = 96; // pixels for all draft positions, at most 16 each
 const PAGE = 10; // steps
 const BLOCK = 50; // columns that are laid out together, and no more than these when there is one more
 
@@ -73,7 +73,7 @@ export function mount(element, onSelect) {
     const narrowest = Math.max(WIDTHS.at(-1), 3 * breadth); // pixels, so that the branches of a tree can be told apart
     width = Math.max(narrowest, WIDTHS.find((each) => each * columns.length <= room) || 0);
     row.style.setProperty("--sv-column", `${width}px`);
-    row.style.setProperty("--sv-cell", `${Math.max(3, Math.min(12, DEPTHS / depth))}px`);
+    row.style.setProperty("--sv-cell", `${Math.max(3, Math.min(16, DEPTHS / depth))}px`);
     row.style.setProperty("--sv-depth", depth);
   }
 

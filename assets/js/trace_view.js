@@ -28,9 +28,9 @@ export function mount(element) {
   const flow = mountFlow(main, choose);
   const empty = drawEmpty(main);
   const card = mountWhy(side, choose);
-  const strip = mountStrip(controls, choose);
+  const strip = mountStrip(controls, stepTo);
   const player = mountPlayer(controls, {
-    onPick: (step) => choose(telling(trace, step)),
+    onPick: (step) => stepTo(telling(trace, step)),
     onPlay: play,
     onPause: () => reveal(Infinity),
   });
@@ -60,6 +60,7 @@ export function mount(element) {
 
   function clear() {
     player.pause();
+    side.style.minHeight = "";
     for (const part of [legend, flow, strip, ...ends]) part.clear();
     const isEmpty = trace.view === null;
     empty.hidden = !isEmpty;
@@ -87,21 +88,33 @@ export function mount(element) {
     card.show(trace, selection);
   }
 
+  // What the reader picks in the text or on the card.
   function choose(selection) {
+    side.style.minHeight = "";
+    player.pause();
+    select(selection, {scroll: true});
+  }
+
+  function stepTo(selection) {
+    holdHeight();
     player.pause();
     select(selection, {scroll: true});
   }
 
   function play(step) {
-    side.style.minHeight = `${side.offsetHeight}px`; // so that what is below it stays put while it changes
+    holdHeight();
     reveal(step + 1);
     select(telling(trace, step), {scroll: true});
+  }
+
+  // In one column the controls are below the card: they stay where they are while steps with shorter cards go by.
+  function holdHeight() {
+    side.style.minHeight = `${side.offsetHeight}px`;
   }
 
   function reveal(count) {
     flow.reveal(count);
     strip.reveal(count);
-    if (count === Infinity) side.style.minHeight = "";
   }
 
   clear();
@@ -174,23 +187,27 @@ function drawMeanings(parent) {
   add(parent, "p", "", "A dashed cell in the strip is a draft token that was left untested.");
 }
 
-// Keeps the end of what a pane holds in view, unless the reader has scrolled away from it.
+// Keeps the end of what a pane holds in view, unless the reader has scrolled back from it.
 function keepEnd(pane) {
-  let isAtEnd = true;
-  let isAsked = false;
-  pane.addEventListener("scroll", () => {
-    const below = pane.scrollHeight - pane.clientHeight - pane.scrollTop;
-    const right = pane.scrollWidth - pane.clientWidth - pane.scrollLeft;
-    isAtEnd = Math.max(below, right) < 8; // pixels
-  });
+  let isFollowing, before, isAsked;
 
   function clear() {
-    isAtEnd = true;
+    isFollowing = true;
+    before = 0; // pixels that were scrolled, along both axes
   }
+
+  // News of a scroll comes late, when there may be more below already: only going back means that the reader has left.
+  pane.addEventListener("scroll", () => {
+    const place = pane.scrollTop + pane.scrollLeft;
+    const end = pane.scrollHeight - pane.clientHeight + pane.scrollWidth - pane.clientWidth;
+    if (end - place < 8) isFollowing = true;
+    else if (place < before) isFollowing = false;
+    before = place;
+  });
 
   // In the next frame, so that the layout is not asked for more than once.
   function keep() {
-    if (!isAtEnd || isAsked) return;
+    if (!isFollowing || isAsked) return;
     isAsked = true;
     requestAnimationFrame(() => {
       isAsked = false;
@@ -198,6 +215,7 @@ function keepEnd(pane) {
     });
   }
 
+  clear();
   return {clear, keep};
 }
 

@@ -11,7 +11,7 @@ from specviz.ui import fields, screens
 from specviz.ui.controls import Controls, Kept, Talk, preset_of
 from specviz.ui.fields import Fields
 from specviz.ui.handlers import Explorer
-from specviz.ui.javascript import view
+from specviz.ui.javascript import feed, view
 from specviz.ui.screens import Screen
 
 MODEL_EVENTS = "model"  # all events that use a model share this queue and its one limit
@@ -89,7 +89,8 @@ def _run_view(controls: Controls, asking: Asking, memory: gr.HTML) -> Screen:
     """The right column. It opens with the first example's recorded run."""
     shown = first_screen(controls)
     verdict = view("result_view.js", shown.verdict, elem_id="verdict")
-    tokens = view("trace_view.js", shown.tokens, elem_id="tokens")
+    view("trace_view.js", shown.tokens, elem_id="tokens")
+    tokens = feed("tokens")
     race = view("race_view.js", shown.race, elem_id="race", elem_classes="sv-card")
     with gr.Row(elem_classes="sv-charts"):
         charts = {

@@ -204,7 +204,8 @@ class Explorer:
                     yield Screen(tokens=text, verdict=screens.progress(record))
         if not record.is_complete:
             record.stopped, record.out_of_time = True, not stop.is_set()
-        yield Screen(tokens=text, verdict=screens.progress(record), **screens.figures(record))
+        yield Screen(tokens=text, verdict=screens.progress(record))
+        yield Screen(**screens.figures(record))
 
     def _measure(self, prepared: runs.Prepared, record: Record, stop: threading.Event) -> Iterator[Screen]:
         """Decode again and again out of sight, speculative and plain in turns, and compare."""

@@ -16,7 +16,7 @@ _IMPORT = re.compile(r'^import .* from "\./(\w+\.js)";$', re.MULTILINE)
 
 # A module inlined in the page can't be imported by name, but one in a Blob can: each comes after those that it
 # imports, whose names become their Blobs' addresses. The value may have changed while the modules loaded, so it is
-# drawn once at the end; `watch` then tells of every change.
+# drawn once at the end; `watch`, or what feeds the view, then tells of every change.
 _ON_LOAD = """
 const urls = {};
 let url;
@@ -26,11 +26,19 @@ for (const [name, source] of SOURCES) {
 }
 import(url).then((module) => {
   const view = module.mount(element.querySelector("div"));
-  const draw = () => view.update(props.value || "");
+  const block = element.closest(".block");
+  const draw = () => view.update(block.fed ?? props.value ?? "");
   watch("value", draw);
+  block.addEventListener("fed", draw);
   draw();
 }).finally(() => Object.values(urls).forEach((each) => URL.revokeObjectURL(each)));
 """
+
+_FEED = """(text) => {
+  const block = document.querySelector("#ID");
+  block.fed = text;
+  block.dispatchEvent(new Event("fed"));
+}"""
 
 
 def view(module: str, value: str, **settings: Any) -> gr.HTML:
@@ -46,6 +54,17 @@ def view(module: str, value: str, **settings: Any) -> gr.HTML:
         apply_default_css=False,
         **settings,
     )
+
+
+def feed(elem_id: str) -> gr.Textbox:
+    """An output whose text goes straight to the view with that id, in place of the view's own value.
+
+    For a text that grows for long: Gradio's page turns the whole value of a gr.HTML into JSON six times at every
+    change, but it only compares, and passes on, the value of what is not in view.
+    """
+    text = gr.Textbox(visible=False)
+    text.change(None, text, None, js=_FEED.replace("ID", elem_id), api_visibility="private")
+    return text
 
 
 @cache

@@ -65,8 +65,9 @@ class Stepped:
         return step is not None
 
     def all(self, restore: bool = True) -> list[Step]:
-        while self.step(restore):
-            pass
+        for _ in range(self.settings.max_new_tokens + 1):  # a run that never ends is told by its steps
+            if not self.step(restore):
+                break
         return self.done
 
 
@@ -180,8 +181,9 @@ def test_two_runs_in_turns_do_not_disturb_each_other(kind):
     settings = {key: replace(ASKED, sampler=SAMPLERS["sampled"], seed=seed) for key, (_, seed) in asked.items()}
     expected = {key: whole(target, drafter(kind, target), asked[key][0], settings[key]) for key in asked}
     stepped = {key: Stepped(target, shared, asked[key][0], settings[key]) for key in asked}
-    while any([run.step() for run in stepped.values()]):  # a list: both have a turn each time
-        pass
+    for _ in range(ASKED.max_new_tokens):
+        for run in stepped.values():
+            run.step()
     for key in asked:
         assert told(stepped[key].done) == told(expected[key])
 
@@ -299,6 +301,7 @@ def test_a_prepared_run_goes_on_the_same_way():
     expected = list(prepared.steps())
     rng = torch.Generator().manual_seed(5)
     done: list[Step] = []
-    while step := next(prepared.steps(done=done, rng=rng), None):
-        done.append(step)
+    for _ in expected:
+        done.append(next(prepared.steps(done=done, rng=rng)))
+    assert next(prepared.steps(done=done, rng=rng), None) is None
     assert told(done) == told(expected)

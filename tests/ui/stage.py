@@ -6,17 +6,21 @@ import copy
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fakes import byte_tokenizer, tiny_model
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from specviz import runs
 from specviz.decoding.draft import Draft
+from specviz.decoding.engine import Settings
 from specviz.models.target import Target
 from specviz.presets import load_pairings
-from specviz.runs import Loaded
+from specviz.runs import Loaded, Turn
+from specviz.trace import Trace
 from specviz.ui.form import Form
 from specviz.ui.handlers import Explorer
 from specviz.ui.loading import Models
@@ -24,6 +28,7 @@ from specviz.ui.screens import SKIP, Screen
 
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}\n"
 PAIRING = "smollm2-135m"
+NGRAM = {"ngram_min": 1, "ngram_max": 3, "pick": "recent"}  # as the page has it at first
 HOSTILE = ("<b>", "</script>", "${1+1}", "{{value}}", "<img src=x onerror=alert(1)>", "\u202eabc", "\\u003c", "\u200b")
 
 
@@ -41,7 +46,6 @@ class Actor(Target):
     def __init__(self, script: str | None = None, delay: float = 0.0, tokens: tuple[str, ...] = ()) -> None:
         tokenizer = tokenizer_with(*tokens)
         super().__init__(tiny_model(vocab_size=len(tokenizer), max_position_embeddings=4096), tokenizer, "tiny actor")
-        self._prompt = 0
         self.play(script, delay)
 
     def play(self, script: str | None, delay: float = 0.0) -> None:
@@ -49,15 +53,20 @@ class Actor(Target):
         assert self.tokenizer is not None
         self.script = None if script is None else [*self.tokenizer.encode(script), self.tokenizer.eos_token_id]
         self.delay, self.passes = delay, 0
+        self._prompt: list[int] | None = None  # as it was read, all but its last token
 
     def prefill(self, tokens: list[int], *rest: Any) -> Tensor | None:
-        self._prompt = len(tokens) + 1
+        """A prompt that is read again with the beginning of the script after it, as Step does it, goes on from there."""
+        read = len(self._prompt or [])
+        said = tokens[read + 1 :]
+        if tokens[:read] != self._prompt or said != (self.script or [])[: len(said)]:
+            self._prompt = tokens
         return super().prefill(tokens, *rest)
 
     def verify(self, last: int, draft: Draft) -> tuple[Tensor, Tensor | None]:
         time.sleep(self.delay)
         self.passes += 1
-        place = len(self.cache) + 1 - self._prompt
+        place = len(self.cache) - len(self._prompt or [])
         logits, hidden = super().verify(last, draft)
         if self.script is not None:
             said = self.script[place : place + len(logits)]
@@ -79,6 +88,35 @@ class Loader:
         self.calls += 1
         self.before(progress)
         return self.loaded
+
+
+def made(
+    loaded: Loaded,
+    prompt: str,
+    kind: str = "ngram",
+    drafter: dict[str, Any] | None = None,
+    *,
+    raw: bool = False,
+    history: Sequence[Turn] = (),
+    **settings: Any,
+) -> Trace:
+    """The run that the page should make, made directly; settings: of the engine."""
+    prepared = runs.prepare(
+        loaded,
+        kind,
+        NGRAM if drafter is None else drafter,
+        prompt,
+        Settings(**{"gamma": 5, "max_new_tokens": 64, **settings}),
+        raw_prompt=raw,
+        history=history,
+    )
+    return Trace(prepared.run, tuple(prepared.steps()))
+
+
+def timeless(trace: Trace) -> Trace:
+    """Without what differs from one time to the next, and from one thread of the server to another."""
+    steps = (replace(step, seconds=None, prefill_s=None) for step in trace.steps)
+    return Trace(replace(trace.run, date="", threads=None), tuple(steps))
 
 
 FORM = Form(

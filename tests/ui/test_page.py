@@ -1,95 +1,157 @@
-"""The page in a browser: what is on it, what Run, Stop and leaving do, and that text never becomes more than text."""
+"""A run in a browser, from Run to the verdict: what is shown is what was decoded, and Stop, Step and errors do as they
+say."""
 
 from __future__ import annotations
 
-import time
+import re
 
+import expected
 import pytest
 from browser import (
+    choose_drafter,
+    has_focus,
     headline,
+    lines,
+    make_step,
     run,
+    saved_trace,
+    selected,
     served,
     settle,
+    source,
+    tiles,
     tokens,
+    unfold,
     visit,
     wait_for_steps,
     wait_for_text,
-    wait_until,
     wait_until_ready,
 )
-from stage import HOSTILE
+from playwright.sync_api import Page
+from stage import Loader, made, timeless
 
-from specviz import runs
-from specviz.decoding.engine import Settings
-from specviz.runs import Loaded
-from specviz.trace import Step
 from specviz.ui import build_demo
 
 pytestmark = pytest.mark.browser
 
-
-def steps_of(loaded: Loaded, prompt: str, budget: int, gamma: int = 5) -> list[Step]:
-    """The run that the page makes with its n-gram drafter, made directly."""
-    settings = Settings(gamma=gamma, max_new_tokens=budget)
-    drafter = {"ngram_min": 1, "ngram_max": 3, "pick": "recent"}
-    return list(runs.prepare(loaded, "ngram", drafter, prompt, settings).steps())
+NOTES = {"Early exit": "24 of 30 layers", "No drafter": "Ordinary decoding", "The target itself": "Accepts everything"}
 
 
-def own_kind(step: Step) -> str:
-    return step.last.kind if step.nodes and step.last else "plain"
+def check_text(page: Page, trace: expected.Trace) -> None:
+    """Tokens, the titles of the verify passes, and the counts of the legend."""
+    assert tokens(page) == expected.tokens(trace)
+    titles = page.locator(".sv-step").evaluate_all("steps => steps.map(step => step.getAttribute('aria-label'))")
+    assert titles == [expected.sentence(step) for step in trace.steps]
+    kinds = [piece.kind for piece in expected.every_piece(trace)]
+    legend = "items => items.map(item => [item.firstChild.textContent, Number(item.querySelector('b').textContent)])"
+    counts = dict(page.locator(".sv-legend li:has(b)").evaluate_all(legend))
+    assert counts == {kind: kinds.count(kind) for kind in counts} and set(kinds) <= set(counts)
+    more = f"{expected.untested(trace)} more drafted, untested after a rejection"
+    assert page.locator(".sv-legend .sv-untested").inner_text() == more
 
 
-def expected_tokens(steps: list[Step]) -> list[tuple[str, str]]:
-    """What a chain's steps should show: the accepted, the rejected, what replaced it; no token without a text."""
-    shown: list[tuple[str, str]] = []
-    for step in steps:
-        kinds = ["accepted"] * len(step.path) + ([own_kind(step)] if step.last else [])
-        own = list(zip(step.text, kinds, strict=True))
-        struck = [(node.text, "rejected") for node in step.nodes if node.outcome == "rejected"]
-        cut = [(node.text, "cut") for node in step.nodes if node.outcome == "cut"]
-        shown += own[: len(step.path)] + struck + own[len(step.path) :] + cut
-    return [(text, kind) for text, kind in shown if text]
+def bars(page: Page, figure: str, trace: int = 0) -> dict[str, list[float]]:
+    """x and y of a figure's bars or line, as Plotly has them."""
+    page.wait_for_selector(f"#{figure} .js-plotly-plot .main-svg")
+    values = "([box, index]) => (({x, y}) => ({x: [...x], y: [...y]}))(document.querySelector(box).data[index])"
+    drawn: dict[str, list[float]] = page.evaluate(values, [f"#{figure} .js-plotly-plot", trace])
+    return drawn
 
 
-def test_the_first_page_explains_itself_and_asks_nothing_of_anyone_else(browser, stage):
-    address, _, loader = stage
-    calls = loader.calls
-    with visit(browser, address) as page:
-        for kind in ("accepted", "rejected", "correction", "bonus", "plain", "cut"):
-            assert page.locator(f".sv-empty .sv-{kind}").inner_text() == kind
-        assert page.locator("#run").is_enabled() and page.locator("#stop").is_disabled()
-        assert "Copies what followed the same words" in page.inner_text(".sv-drafter-note")
-    assert loader.calls == calls  # no model is loaded before it is asked for
+# --- a run from end to end -----------------------------------------------------------------------------------
 
 
-def test_a_run_shows_exactly_the_tokens_of_its_trace(browser, stage):
+def test_a_run_shows_exactly_what_was_decoded(browser, stage):
     address, _, loader = stage
     with visit(browser, address) as page:
         settle(page, prompt="to be", budget=40)
         run(page)
-        steps = steps_of(loader.loaded, "to be", 40)
-        assert tokens(page) == expected_tokens(steps)
-        assert {"accepted", "rejected", "correction", "plain"} <= {kind for _, kind in tokens(page)}
-        titles = page.locator(".sv-step").evaluate_all("steps => steps.map(s => s.getAttribute('aria-label'))")
-        assert len(titles) == len(steps)
-        assert titles[0] == "step 1: nothing drafted, plain"
-        accepted = sum(len(step.path) for step in steps)
-        assert page.locator(".sv-legend li", has_text="accepted").locator("b").inner_text() == str(accepted)
-        assert "over 3 repeats" in headline(page)
-        page.wait_for_selector("#chart .js-plotly-plot")
-        assert "gamma 5 · temperature 0 · seed 0" in page.inner_text("#details")
-        assert "over 3 repeats" in page.inner_text("#verdict [role=status]", timeout=1000)
+        trace = made(loader.loaded, "to be", max_new_tokens=40)
+        assert timeless(saved_trace(page)) == timeless(trace)
+        check_text(page, trace)
+        assert source(page) == "live" and "tiny actor" in page.inner_text("#verdict .sv-source-text")
+        per_pass = f"{len(trace.tokens) / len(trace.steps):.1f} tokens per verify pass"
+        assert headline(page).startswith(per_pass) and "over 3 repeats" in headline(page)
+        shown = tiles(page)
+        assert shown == {**expected.tiles(trace), "speed-up": shown["speed-up"]}
+        assert re.fullmatch(r"\d+\.\d\d×|n/a", shown["speed-up"])
+        assert shown["speed-up"] == "n/a" or shown["speed-up"] in headline(page)
+        badge = "identical to plain decoding all 40 tokens are the same."
+        assert " ".join(page.inner_text(".sv-equality").split()).endswith(badge)
+        assert "over 3 repeats" in page.inner_text("#verdict [role=status]")  # said aloud as well
+        details = lines(page)
+        assert details["Ended"] == "after 40 tokens, the most that were allowed"
+        assert details["Drafted"].startswith(f"{sum(len(step.nodes) for step in trace.steps)}: ")
+        assert details["Run"].startswith("tiny actor · N-gram lookup (ngram min 1, ngram max 3, pick recent) · gamma 5 · ")
+        assert bars(page, "histogram") == {"x": [0, 1, 2, 3, 4, 5], "y": expected.histogram(trace)}
+        assert bars(page, "survival") == {"x": [1, 2, 3, 4, 5], "y": pytest.approx(expected.survival(trace))}
+        for phase in range(3):  # draft, verify, decide
+            times = bars(page, "time_share", phase)
+            assert times["y"] == ["plain", "speculative"] and all(time >= 0 for time in times["x"])
 
 
-def test_the_key_to_the_colours_stays_within_reach(browser, stage):
+def test_what_a_figure_means_is_a_press_away(browser, stage):
     address, _, _ = stage
     with visit(browser, address) as page:
-        assert not page.locator(".sv-key").is_visible()
-        settle(page, measure=False)
-        run(page)
+        tile = page.locator("button.sv-tile").nth(1)
+        tile.click()
+        assert page.inner_text(".sv-meaning").startswith("acceptance rate: Accepted / drafted")
+        tile.press("Escape")
+        assert not page.locator(".sv-meaning").is_visible()
         page.click(".sv-key summary")
         assert "the target's own, nothing was drafted" in page.inner_text(".sv-key")
-        assert "A thin line ends each verify pass." in page.inner_text(".sv-key")
+        page.click("#details summary")
+        assert "Committed tokens / steps" in page.inner_text("#details")
+
+
+@pytest.mark.parametrize(
+    ("title", "kind", "drafter", "shows"),
+    [
+        ("Early exit", "early-exit", {"exit_layer": 2}, "#exit-layer"),
+        ("The target itself", "draft-model", {"source": "self"}, ""),
+        ("No drafter", "plain", {}, ""),
+    ],
+)
+def test_another_drafter_brings_its_note_and_its_settings_and_is_used(browser, stage, title, kind, drafter, shows):
+    address, actor, loader = stage
+    actor.play(None)
+    with visit(browser, address) as page:
+        choose_drafter(page, title, NOTES[title])
+        visible = {name for name in ("#exit-layer", "#ngram-min") if page.locator(name).is_visible()}
+        assert visible == ({shows} if shows else set())
+        gamma = {"early-exit": 2, "draft-model": 4}.get(kind, 5)
+        if kind == "early-exit":
+            assert page.locator("#gamma input[type=number]").input_value() == "2"
+            settle(page, exit_layer=2)
+        settle(page, prompt="to be", budget=12, measure=False)
+        run(page)
+        trace = made(loader.loaded, "to be", kind, drafter, gamma=gamma, max_new_tokens=12)
+        assert tokens(page) == expected.tokens(trace)
+        assert saved_trace(page).run.drafter == kind and f" · {title}" in lines(page)["Run"]
+
+
+def test_every_setting_of_the_form_arrives_in_the_run(browser, stage):
+    address, actor, loader = stage
+    actor.play("to be, or not to be")
+    asked = {"seed": 7, "budget": 30, "gamma": 3, "ngram_min": 2, "ngram_max": 4, "heat": 0.5, "top_k": 9}
+    with visit(browser, address) as page:
+        settle(page, prompt="to be", template="raw text", stops="or n\nnever", pick="most frequent", **asked)
+        settle(page, top_p=0.9, min_p=0.05, penalty=1.1, precision="float32: exact", measure=False)
+        run(page)
+        header = saved_trace(page).run
+        assert header.prompt_text == "to be" and not header.chat_template
+        assert header.prompt == tuple(actor.tokenizer.encode("to be"))
+        assert header.stop_strings == ("or n", "never")
+        assert (header.seed, header.max_new_tokens, header.gamma, header.dtype) == (7, 30, 3, "float32")
+        assert header.drafter_settings == {"ngram_min": 2, "ngram_max": 4, "pick": "frequent"}
+        sampler = {"temperature": 0.5, "top_k": 9, "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 1.1}
+        assert header.sampler == {**sampler, "logit_bias": {}}
+        settings = "gamma 3 · temperature 0.5 · top-k 9 · top-p 0.9 · min-p 0.05 · repetition-penalty 1.1 · seed 7"
+        assert settings in lines(page)["Run"] and lines(page)["Run"].endswith(" · raw prompt")
+        assert lines(page)["Ended"] == "after 11 tokens, by a stop string"
+
+
+# --- stop, and go on -----------------------------------------------------------------------------------------
 
 
 def test_stop_answers_at_once_and_is_itself_again_at_the_end(browser, stage):
@@ -106,133 +168,163 @@ def test_stop_answers_at_once_and_is_itself_again_at_the_end(browser, stage):
         assert page.locator("#stop").is_disabled()
 
 
-def test_the_keyboard_keeps_its_place_between_run_and_stop(browser, stage):
-    address, actor, _ = stage
-    actor.delay = 0.03
-    focused = "document.activeElement.id === '{}'"
-    with visit(browser, address) as page:
-        settle(page, measure=False)
-        page.focus("#run")
-        page.keyboard.press("Enter")
-        page.wait_for_function(focused.format("stop"))
-        wait_until_ready(page)
-        page.wait_for_function(focused.format("run"))
-        page.keyboard.press("Enter")
-        page.wait_for_function(focused.format("stop"))
-        page.focus("#seed input")  # who has gone elsewhere stays there
-        wait_until_ready(page)
-        assert page.evaluate("document.activeElement.closest('#seed') !== null")
-
-
-def test_an_error_keeps_the_figures_of_the_run_before(browser, stage):
-    address, _, _ = stage
-    with visit(browser, address) as page:
-        settle(page, measure=False)
-        run(page)
-        tiles, shown = page.inner_text(".sv-tiles"), tokens(page)
-        settle(page, seed=0.5)
-        run(page)
-        assert headline(page) == "The seed is 0.5; give a whole number from 0 to 2,147,483,647."
-        assert (page.inner_text(".sv-tiles"), tokens(page)) == (tiles, shown)
-        assert "Below is the run before this one." in page.inner_text("#verdict")
-
-
 def test_stop_in_mid_run_keeps_the_text_and_run_works_again(browser, stage):
-    address, actor, _ = stage
-    actor.delay = 0.1
+    address, actor, loader = stage
     with visit(browser, address) as page:
+        settle(page, prompt="to be")
         for _ in range(2):
+            actor.delay = 0.1
             page.click("#run")
             wait_for_text(page, "so far")
             wait_for_steps(page, 3)
             page.click("#stop")
             wait_until_ready(page)
-            count = len([kind for _, kind in tokens(page) if kind not in ("rejected", "cut")])
-            assert headline(page).startswith(f"Stopped after {count} token")
-            assert 3 <= count < 40
-        actor.delay = 0.0
+            stopped = saved_trace(page)
+            count = len(stopped.tokens)
+            assert headline(page).startswith(f"Stopped after {count} tokens, ")
+            assert lines(page)["Ended"] == f"stopped by you after {count} tokens"
+            actor.delay = 0.0
+            trace = made(loader.loaded, "to be")
+            assert 3 <= len(stopped.steps) < len(trace.steps)
+            assert timeless(stopped).steps == timeless(trace).steps[: len(stopped.steps)]
+            assert tokens(page) == expected.tokens(stopped)
         run(page)
-        assert "over 3 repeats" in headline(page)
+        assert tokens(page) == expected.tokens(trace) and "over 3 repeats" in headline(page)
 
 
-@pytest.mark.parametrize("moment", ["decoding", "measuring"])
-def test_closing_the_tab_frees_the_model_within_a_step(browser, stage, moment):
-    address, actor, loader = stage
-    actor.delay = 0.02
-    with visit(browser, address) as page:
-        settle(page, budget=50)
-        page.click("#run")
-        wait_for_text(page, moment)
-        actor.delay = 0.2  # slow enough that neither the run nor a repeat could end by itself
-        wait_until(loader.loaded.lock.locked)
-    passes = actor.passes
-    wait_until(lambda: not loader.loaded.lock.locked())
-    assert actor.passes <= passes + 2  # the one under way, and one while the news travels
-    time.sleep(2 * actor.delay)
-    assert not loader.loaded.lock.locked()
-
-
-def test_two_visitors_take_turns_and_see_their_own_tokens_only(browser, stage):
-    address, actor, loader = stage
-    actor.play(None, delay=0.03)
-    with visit(browser, address) as ann, visit(browser, address) as ben:
-        for page, prompt in ((ann, "ann says"), (ben, "ben says")):
-            settle(page, prompt=prompt, budget=30, measure=False)
-        ann.click("#run")
-        wait_for_steps(ann, 2)
-        ben.click("#run")
-        wait_for_text(ben, "Waiting: another run is using the model")
-        wait_until_ready(ann)
-        ben.wait_for_function("document.querySelector('.sv-lines')")
-        wait_until_ready(ben)
-        actor.delay = 0.0
-        assert tokens(ann) == expected_tokens(steps_of(loader.loaded, "ann says", 30))
-        assert tokens(ben) == expected_tokens(steps_of(loader.loaded, "ben says", 30))
-        assert tokens(ann) != tokens(ben)
-
-
-def test_hostile_tokens_are_shown_as_the_text_that_they_are(browser, stage):
+@pytest.mark.parametrize("button", ["run", "step"])
+def test_the_keyboard_keeps_its_place_between_a_button_and_stop(browser, stage, button):
     address, actor, _ = stage
-    script = "".join(HOSTILE) + "🙂 \n\t\u05e9\u05dc\u05d5\u05dd"
-    actor.play(script)
+    actor.delay = 0.05
+    has_it = "name => document.activeElement.id === name"
     with visit(browser, address) as page:
-        settle(page, budget=60, measure=False)
-        run(page)
-        shown = [text for text, kind in tokens(page) if kind not in ("rejected", "cut")]
-        assert "".join(shown) == script + "</s>"
-        for token in (*HOSTILE, "🙂", " ", "\n", "\t"):
-            assert token in shown
-        assert page.locator("#tokens :is(b, img, script):not(.sv-legend b)").count() == 0
-        assert "4 tokens make this one character" in page.locator(".sv-token", has_text="🙂").get_attribute("title")
-        signs = page.locator(".sv-step .sv-space").evaluate_all("spaces => spaces.map(s => s.dataset.sign)")
-        assert {"␣", "⏎", "⇥", "⟨U+200B⟩"} <= set(signs)
-        # What is copied is the output, and nothing that was struck out.
-        page.evaluate("getSelection().selectAllChildren(document.querySelector('.sv-flow'))")
-        assert page.evaluate("getSelection().toString()").strip() == (script + "</s>").strip()
+        settle(page, measure=False, budget=20)
+        page.focus(f"#{button}")
+        for _ in range(2):
+            page.keyboard.press("Enter")
+            page.wait_for_function(has_it, arg="stop")
+            wait_until_ready(page)
+            page.wait_for_function(has_it, arg=button)
+        page.keyboard.press("Enter")
+        page.wait_for_function(has_it, arg="stop")
+        page.focus("#prompt textarea")  # who has gone elsewhere stays there
+        wait_until_ready(page)
+        assert has_focus(page, "#prompt")
 
 
-def test_an_empty_prompt_gets_a_sentence_and_nothing_typed_is_lost(browser, stage):
+# --- step by step --------------------------------------------------------------------------------------------
+
+
+def test_each_step_is_one_verify_pass_and_is_explained_at_once(browser, stage):
+    address, _, loader = stage
+    with visit(browser, address) as page:
+        settle(page, prompt="to be")
+        trace = made(loader.loaded, "to be")
+        for count in range(1, 6):
+            make_step(page)
+            part = expected.Trace(trace.run, trace.steps[:count])
+            assert tokens(page) == expected.tokens(part)
+            assert selected(page) == {count}
+            assert headline(page).startswith(f"{count} verify pass")
+            assert source(page) == "step by step"
+        assert timeless(saved_trace(page)).steps == timeless(trace).steps[:5]
+        settle(page, gamma=2)
+        make_step(page)  # with another setting it begins anew
+        assert selected(page) == {1} and page.locator(".sv-step").count() == 1
+        run(page)  # a whole run
+        trace = made(loader.loaded, "to be", gamma=2)
+        assert tokens(page) == expected.tokens(trace) and source(page) == "live"
+        make_step(page)  # after it, from the start
+        assert page.locator(".sv-step").count() == 1 and selected(page) == {1}
+
+
+def test_the_last_step_ends_the_run_and_the_next_one_begins_another(browser, stage):
+    address, actor, loader = stage
+    actor.play("to be or not to be")
+    with visit(browser, address) as page:
+        settle(page, prompt="to be")
+        trace = made(loader.loaded, "to be")
+        for _ in trace.steps:
+            make_step(page)
+        check_text(page, trace)
+        assert source(page) == "live" and headline(page).endswith("; speed-up not measured")
+        assert lines(page)["Ended"] == f"after {len(trace.tokens)} tokens, with the target's stop token"
+        make_step(page)
+        assert page.locator(".sv-step").count() == 1 and source(page) == "step by step"
+
+
+# --- errors and conversations --------------------------------------------------------------------------------
+
+
+def test_an_error_keeps_the_run_before_and_nothing_typed_is_lost(browser, stage):
     address, _, _ = stage
     with visit(browser, address) as page:
-        settle(page, prompt="   ", seed=7)
+        settle(page, prompt="to be", measure=False)
+        run(page)
+        before = (tiles(page), tokens(page), lines(page), saved_trace(page))
+        settle(page, seed=0.5)
+        run(page)
+        assert headline(page) == "The seed is 0.5; give a whole number from 0 to 2,147,483,647."
+        assert page.inner_text("#verdict .sv-status") == "Below is the run before this one."
+        assert (tiles(page), tokens(page), lines(page), saved_trace(page)) == before
+        settle(page, seed=7, prompt="   ")
         run(page)
         assert headline(page) == "The prompt is empty; type something, or choose an example."
         assert page.locator("#seed input").input_value() == "7"
-        page.click("text=Story")
-        assert "clockmaker" in page.locator("#prompt textarea").input_value()
-        settle(page, measure=False)
-        run(page)
-        assert "tokens per verify pass" in headline(page)
 
 
-def test_a_drafter_brings_its_note_its_settings_and_its_draft_length(browser, stage):
-    address, _, _ = stage
+def test_a_follow_up_goes_on_from_the_answer_until_the_conversation_is_ended(browser, stage):
+    address, actor, _ = stage
+    actor.play("aye.")
+    encode = actor.tokenizer.encode
     with visit(browser, address) as page:
-        page.click("label:has-text('Early exit')")
-        wait_for_text(page, "24 of 30 layers", within=".sv-drafter-note")
-        page.wait_for_selector("text=Exit after layer")
-        assert not page.locator("text=Shortest match").is_visible()
-        assert page.locator("#gamma input[type=number]").input_value() == "2"
+        settle(page, prompt="to be?", measure=False)
+        run(page)
+        page.click("#follow-up")
+        page.wait_for_selector(".sv-earlier dd")
+        assert page.locator("#prompt textarea").input_value() == ""
+        assert page.locator(".sv-earlier dd").all_inner_texts() == ["to be?", "aye."]
+        assert not page.locator("#follow-up").is_visible()
+        settle(page, prompt="and why?")
+        run(page)
+        header = saved_trace(page).run
+        assert header.prompt == tuple(encode("to be?aye.and why?"))
+        assert header.prompt_text == "User: to be?\n\nAssistant: aye.\n\nUser: and why?"
+        assert f"({len(header.prompt)} tokens" in lines(page)["Prompt"]
+        page.click("#follow-up")
+        page.wait_for_function("document.querySelectorAll('.sv-earlier dd').length === 4")
+        page.click("#start-over")
+        page.wait_for_selector(".sv-earlier dd", state="detached")
+        settle(page, prompt="to be?")
+        run(page)
+        assert saved_trace(page).run.prompt == tuple(encode("to be?"))
+
+
+# --- without recordings, and with the real model -------------------------------------------------------------
+
+
+def test_a_page_without_recordings_explains_itself(browser, stage):
+    _, actor, _ = stage
+    with served(build_demo(loader=Loader(actor), recordings={})) as address, visit(browser, address) as page:
+        assert page.locator(".sv-empty dt").all_inner_texts() == [
+            "accepted",
+            "rejected",
+            "correction",
+            "bonus",
+            "plain",
+            "cut",
+        ]
+        assert page.locator(".sv-empty").is_visible() and headline(page).startswith("Which words does the drafter guess")
+        assert set(tiles(page).values()) == {"–"}
+        for hidden in (".sv-legend", ".sv-flow", ".sv-why", ".sv-strip", "#race", "#details", "#follow-up"):
+            assert not page.locator(hidden).is_visible(), hidden
+        assert page.locator("#run").is_enabled() and page.locator("#stop").is_disabled()
+        unfold(page, "sampling")
+        settle(page, prompt="to be", measure=False)
+        run(page)
+        assert not page.locator(".sv-empty").is_visible() and "live" == source(page)
+        for shown in (".sv-legend", ".sv-flow", ".sv-why", ".sv-strip", "#details"):
+            assert page.locator(shown).is_visible(), shown
 
 
 @pytest.mark.model
@@ -243,6 +335,8 @@ def test_the_default_target_runs_in_the_browser(browser, default_target):
         visit(browser, address) as page,
     ):
         settle(page, prompt=prompt, budget=budget, measure=False)
-        run(page, seconds=60)
-        assert tokens(page) == expected_tokens(steps_of(default_target, prompt, budget))
-        assert "SmolLM2-135M-Instruct" in page.inner_text("#details")
+        run(page)
+        trace = made(default_target, prompt, max_new_tokens=budget)
+        assert [step.committed for step in saved_trace(page).steps] == [step.committed for step in trace.steps]
+        check_text(page, trace)
+        assert "SmolLM2-135M-Instruct" in lines(page)["Run"]

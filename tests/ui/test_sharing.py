@@ -8,10 +8,12 @@ import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+import pytest
 from stage import FORM, SCRIPT, Actor, explorer, headline, is_free, is_ready, last, pieces, run, words
 
+from specviz.ui import handlers, screens
 from specviz.ui.screens import SKIP, Screen
-from specviz.ui.visits import MAX_VISITS, POLL_SECONDS, Visits
+from specviz.ui.visits import MAX_VISITS, POLL_SECONDS, Turn, Turns, Visits
 
 
 def until(screens: Iterator[Screen], output: str, text: str) -> Screen:
@@ -92,10 +94,10 @@ def test_visitors_wait_their_turn_in_order_and_see_only_their_own_tokens():
         thread.join(30)
     assert order == [0, 1, 2]
     alone = explorer(Actor(None))[0]
-    for number, screens in results.items():
+    for number, shown in results.items():
         asked = FORM._replace(prompt=f"visitor {number}", seed=number, temperature=1.0, measure=False)
-        assert pieces(last(screens, "tokens")) == pieces(last(run(alone, asked), "tokens"))
-        assert len({json.loads(str(s.tokens).splitlines()[0])["view"] for s in screens if s.tokens is not SKIP}) == 1
+        assert pieces(last(shown, "tokens")) == pieces(last(run(alone, asked), "tokens"))
+        assert len({json.loads(str(s.tokens).splitlines()[0])["view"] for s in shown if s.tokens is not SKIP}) == 1
     assert "with 1 other before you" in words(results[1]) and "with 2 others before you" in words(results[2])
 
 
@@ -139,3 +141,76 @@ def test_with_the_last_screen_there_is_nothing_left_to_stop():
     assert next(screen for screen in screens if screen.stop is not SKIP).stop["value"] == "Stop"
     assert len(stage.visits) == 0 and is_ready(stage.stop(ann))
     screens.close()
+
+
+def test_the_wait_is_guessed_from_the_turns_before():
+    turns, lock = Turns(), threading.Lock()
+    with turns.queue(lock) as first, turns.queue(lock) as second, turns.queue(lock) as third:
+        assert first.expected_seconds is None  # nobody has had a turn yet
+        line = first._line
+        line.seconds.extend([4.0, 6.0])
+        assert first.take(0)
+        line.since = time.monotonic() - 2
+        assert second.ahead == 0 and abs(second.expected_seconds - 3) < 0.5
+        assert third.ahead == 1 and abs(third.expected_seconds - 8) < 0.5
+        line.since = time.monotonic() - 60  # one that takes longer than any before
+        assert (second.expected_seconds, third.expected_seconds) == (0.0, 5.0)
+        second.leave()
+        assert third.ahead == 0
+    assert not lock.locked() and len(line.seconds) == 3 and line.since is None
+
+
+def test_what_is_said_while_waiting():
+    assert 'another run is using the model, you are next"' in screens.waiting(0, None)
+    assert "with 2 others before you, about 12 s" in screens.waiting(2, 12.4)
+    assert "about 1 s" in screens.waiting(0, 0.0)
+
+
+def test_those_who_wait_see_their_text_before_others_are_measured():
+    actor = Actor(SCRIPT, delay=0.004)
+    stage, _ = explorer(actor)
+    seen: list[tuple[str, str]] = []
+    started = threading.Event()
+
+    def visit(name: str) -> None:
+        for screen in stage.explore(FORM, threading.Event()):
+            said = str(screen.verdict)
+            if screen.tokens is not SKIP and (name, "text") not in seen:
+                seen.append((name, "text"))
+                started.set()
+            for moment in ("waiting to measure", "warming up", "faster", "slower", "no clear difference"):
+                if moment in said and (name, moment) not in seen:
+                    seen.append((name, moment))
+
+    ann = threading.Thread(target=visit, args=("ann",))
+    ben = threading.Thread(target=visit, args=("ben",))
+    ann.start()
+    started.wait(10)
+    ben.start()
+    ann.join(60)
+    ben.join(60)
+    assert seen.index(("ben", "text")) < seen.index(("ann", "warming up"))
+    assert ("ann", "waiting to measure") in seen
+
+
+def test_stop_while_waiting_to_measure_keeps_the_run(monkeypatch):
+    stage, loader = explorer()
+    stop = threading.Event()
+    shown = stage.explore(FORM, stop)
+    until(shown, "tokens", '"cut":"')
+    monkeypatch.setattr(Turn, "take", lambda turn: False)  # somebody else is always faster
+    until(shown, "verdict", "waiting to measure the speed-up: another run is using the model")
+    stop.set()
+    rest = list(shown)
+    assert headline(rest).endswith("; measuring was stopped before the first repeat was complete")
+    assert is_ready(rest[-1]) and is_free(loader)
+
+
+@pytest.mark.parametrize(("seconds", "ending"), [(0.02, "Out of time after "), (0.5, "; out of time ")])
+def test_no_turn_lasts_longer_than_the_limit(monkeypatch, seconds, ending):
+    monkeypatch.setattr(handlers, "TURN_SECONDS", seconds)
+    actor = Actor(SCRIPT, delay=0.02 if seconds < 0.1 else 0.01)
+    stage, loader = explorer(actor)
+    screens_shown = run(stage)
+    assert ending in headline(screens_shown)
+    assert is_ready(screens_shown[-1]) and is_free(loader)
