@@ -211,14 +211,14 @@ def test_a_screen_reader_hears_the_outcome_once_and_can_read_each_step(browser, 
     address, actor, _ = stage
     actor.delay = 0.01  # so that there are many updates
     with visit(browser, address) as page:
-        settle(page, prompt="Tell me.", budget=40)
+        settle(page, prompt="Tell me.", budget=24)
         page.evaluate(SAID)
         run(page)
         said = page.evaluate("said")
         assert [name for name, _ in said] == ["tokens", "tokens", "verdict"]  # nothing for each token, or each repeat
         assert said[0][1].startswith("Choose a token in the text")
         assert said[1][1] == page.inner_text(".sv-why-sentence")
-        assert said[2][1].startswith(headline(page)) and "Output identical to plain decoding: all 40" in said[2][1]
+        assert said[2][1].startswith(headline(page)) and "Output identical to plain decoding: all 24" in said[2][1]
         steps = page.locator(".sv-step[role=group]").evaluate_all("steps => steps.map((step) => step.ariaLabel)")
         assert steps == [expected.sentence(step) for step in saved_trace(page).steps] and len(steps) > 10
         settle(page, seed=0.5)

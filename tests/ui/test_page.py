@@ -34,8 +34,6 @@ from specviz.ui import build_demo
 
 pytestmark = pytest.mark.browser
 
-NOTES = {"Early exit": "24 of 30 layers", "No drafter": "Ordinary decoding", "The target itself": "Accepts everything"}
-
 
 def check_text(page: Page, trace: expected.Trace) -> None:
     """Tokens, the titles of the verify passes, and the counts of the legend."""
@@ -104,30 +102,27 @@ def test_what_a_figure_means_is_a_press_away(browser, stage):
         assert "Committed tokens / steps" in page.inner_text("#details")
 
 
-@pytest.mark.parametrize(
-    ("title", "kind", "drafter", "shows"),
-    [
-        ("Early exit", "early-exit", {"exit_layer": 2}, "#exit-layer"),
-        ("The target itself", "draft-model", {"source": "self"}, ""),
-        ("No drafter", "plain", {}, ""),
-    ],
-)
-def test_another_drafter_brings_its_note_and_its_settings_and_is_used(browser, stage, title, kind, drafter, shows):
+def test_another_drafter_brings_its_note_and_its_settings_and_is_used(browser, stage):
     address, actor, loader = stage
     actor.play(None)
     with visit(browser, address) as page:
-        choose_drafter(page, title, NOTES[title])
-        visible = {name for name in ("#exit-layer", "#ngram-min") if page.locator(name).is_visible()}
-        assert visible == ({shows} if shows else set())
-        gamma = {"early-exit": 2, "draft-model": 4}.get(kind, 5)
-        if kind == "early-exit":
-            assert page.locator("#gamma input[type=number]").input_value() == "2"
-            settle(page, exit_layer=2)
         settle(page, prompt="to be", budget=12, measure=False)
-        run(page)
-        trace = made(loader.loaded, "to be", kind, drafter, gamma=gamma, max_new_tokens=12)
-        assert tokens(page) == expected.tokens(trace)
-        assert saved_trace(page).run.drafter == kind and f" · {title}" in lines(page)["Run"]
+        for title, note, shows, gamma, kind, drafter in (
+            ("Early exit", "24 of 30 layers", ["#exit-layer"], 2, "early-exit", {"exit_layer": 2}),
+            ("The target itself", "Accepts everything", [], 4, "draft-model", {"source": "self"}),
+            ("No drafter", "Ordinary decoding", [], 4, "plain", {}),
+            ("N-gram lookup", "Copies what followed", ["#ngram-min", "#pick"], 5, "ngram", None),
+        ):
+            choose_drafter(page, title, note)
+            groups = ("#exit-layer", "#ngram-min", "#pick")
+            assert [name for name in groups if page.locator(name).is_visible()] == shows
+            assert page.locator("#gamma input[type=number]").input_value() == str(gamma)
+            if kind == "early-exit":
+                settle(page, exit_layer=2)
+            run(page)
+            trace = made(loader.loaded, "to be", kind, drafter, gamma=gamma, max_new_tokens=12)
+            assert tokens(page) == expected.tokens(trace)
+            assert saved_trace(page).run.drafter == kind and f" · {title}" in lines(page)["Run"]
 
 
 def test_every_setting_of_the_form_arrives_in_the_run(browser, stage):
@@ -154,15 +149,27 @@ def test_every_setting_of_the_form_arrives_in_the_run(browser, stage):
 # --- stop, and go on -----------------------------------------------------------------------------------------
 
 
+# Notes for how long, in milliseconds, a click on Stop is not answered.
+ANSWER = """() => {
+  const stop = document.querySelector("#stop");
+  stop.addEventListener("click", () => { window.pressed = performance.now(); });
+  const look = () => {
+    if (stop.innerText === "Stopping…" && stop.disabled) window.answered ??= performance.now() - pressed;
+  };
+  new MutationObserver(look).observe(stop, {subtree: true, childList: true, characterData: true, attributes: true});
+}"""
+
+
 def test_stop_answers_at_once_and_is_itself_again_at_the_end(browser, stage):
     address, actor, _ = stage
-    actor.delay = 1.0
+    actor.delay = 1.0  # far longer than the answer may take
     with visit(browser, address) as page:
+        page.evaluate(ANSWER)
         page.click("#run")
         wait_for_text(page, "so far")
         page.click("#stop")
-        page.wait_for_function("document.querySelector('#stop').innerText === 'Stopping…'", timeout=500)
-        assert page.locator("#stop").is_disabled() and page.locator("#run").is_disabled()
+        assert page.wait_for_function("window.answered").json_value() < 500
+        assert page.locator("#run").is_disabled() and page.locator("#step").is_disabled()
         wait_until_ready(page)
         page.wait_for_function("document.querySelector('#stop').innerText === 'Stop'")
         assert page.locator("#stop").is_disabled()
@@ -192,15 +199,14 @@ def test_stop_in_mid_run_keeps_the_text_and_run_works_again(browser, stage):
         assert tokens(page) == expected.tokens(trace) and "over 3 repeats" in headline(page)
 
 
-@pytest.mark.parametrize("button", ["run", "step"])
-def test_the_keyboard_keeps_its_place_between_a_button_and_stop(browser, stage, button):
+def test_the_keyboard_keeps_its_place_between_a_button_and_stop(browser, stage):
     address, actor, _ = stage
-    actor.delay = 0.05
+    actor.play("to be or not", delay=0.05)
     has_it = "name => document.activeElement.id === name"
     with visit(browser, address) as page:
-        settle(page, measure=False, budget=20)
-        page.focus(f"#{button}")
-        for _ in range(2):
+        settle(page, measure=False)
+        for button in ("run", "step", "run"):
+            page.focus(f"#{button}")
             page.keyboard.press("Enter")
             page.wait_for_function(has_it, arg="stop")
             wait_until_ready(page)
@@ -220,7 +226,7 @@ def test_each_step_is_one_verify_pass_and_is_explained_at_once(browser, stage):
     with visit(browser, address) as page:
         settle(page, prompt="to be")
         trace = made(loader.loaded, "to be")
-        for count in range(1, 6):
+        for count in range(1, 5):
             make_step(page)
             part = expected.Trace(trace.run, trace.steps[:count])
             assert tokens(page) == expected.tokens(part)

@@ -51,14 +51,14 @@ def check_step(page: Page, trace: Trace, step: int) -> None:
 # --- choosing tokens -----------------------------------------------------------------------------------------
 
 
-def test_a_click_on_any_token_selects_it(shown):
+def test_a_click_on_a_token_selects_it(shown):
     page, trace = shown
     pieces = expected.pieces(trace)
     assert tokens(page) == expected.tokens(trace)
     assert {piece.kind for piece in pieces} >= {"accepted", "rejected", "correction", "bonus", "plain"}
-    for place, piece in enumerate(pieces):
+    for place in range(0, len(pieces), 2):
         page.locator(".sv-flow .sv-token").nth(place).click()
-        check_selected(page, trace, piece.step, piece.node)
+        check_selected(page, trace, pieces[place].step, pieces[place].node)
 
 
 def test_the_keyboard_reaches_every_token_and_the_text_is_one_tab_stop(shown):
@@ -98,7 +98,7 @@ def test_a_finger_selects_tokens_and_steps(browser, stage):
         run(page)
         trace = made(loader.loaded, PROMPT)
         pieces = expected.pieces(trace)
-        for place in range(0, len(pieces), 5):
+        for place in range(0, len(pieces), 7):
             page.locator(".sv-flow .sv-token").nth(place).tap()
             check_selected(page, trace, pieces[place].step, pieces[place].node)
         for step in (0, 6, 3):
