@@ -53,7 +53,7 @@ class Phases:
     plain_verify_s: float
     plain_decide_s: float
     cost_ratio: float | None  # c: drafting one token over a plain verify pass
-    verify_cost: float | None  # v: verifying a draft over a plain verify pass
+    verify_cost: float | None  # v: the mean verify pass, with a draft or without, over a plain one
     gamma_used: float | None  # mean draft length over all steps
     acceptance_length: float | None  # 1 + accepted / steps
 

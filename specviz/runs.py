@@ -196,7 +196,8 @@ def prepare(
     ids = encode(target, prompt, raw=raw_prompt, history=history)
     check_prompt(target, ids)
     if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
-        raise UserError(f"The prompt has {len(ids):,} tokens; this page takes {max_prompt_tokens:,}, so shorten it.")
+        what, advice = ("conversation", "end it and begin a new one") if history else ("prompt", "shorten it")
+        raise UserError(f"The {what} has {len(ids):,} tokens; this page takes {max_prompt_tokens:,}, so {advice}.")
     agreement = getattr(drafter, "agreement", None)
     shared_settings = dict(drafter_settings)
     drafter_weights = {}

@@ -188,7 +188,9 @@ def source(page: Page) -> str:
 
 def tiles(page: Page) -> dict[str, str]:
     """The figures by their names."""
-    script = "tiles => tiles.map(t => ['.sv-tile-name', '.sv-tile-value'].map(part => t.querySelector(part).textContent))"
+    script = (
+        "tiles => tiles.map(t => ['.sv-tile-name', '.sv-tile-value'].map(part => t.querySelector(part).textContent))"
+    )
     return dict(page.locator(".sv-tile").evaluate_all(script))
 
 

@@ -12,6 +12,19 @@ document.addEventListener("click", (event) => {
   if (button) pressed = `#${button.id}`;
 });
 
+// A key that is held down must not press the button that the focus has gone to.
+document.addEventListener("keydown", (event) => {
+  if (event.repeat && event.target.closest?.(BUTTONS)) event.preventDefault();
+}, true);
+
+// On a phone what a run shows lies below the settings, so whoever asks for one is taken there.
+const NARROW = matchMedia("(max-width: 860px)");
+document.addEventListener("click", (event) => {
+  if (NARROW.matches && event.target.closest("#run, #step, #examples button")) {
+    document.querySelector("#verdict").scrollIntoView({block: "start"});
+  }
+});
+
 new MutationObserver(() => {
   const active = document.activeElement;
   const isLost = !active || active === document.body || active.disabled;

@@ -36,7 +36,7 @@ export function mount(element) {
 function drawRace(element, race) {
   const end = Math.max(...race.lanes.map(lastOf));
   const clock = clockOf(end);
-  const result = resultOf(race.lanes, clock);
+  const result = resultOf(race, clock);
   const say = drawHead(element, race, result.sentences);
   const most = Math.max(...race.lanes.flatMap(({steps}) => steps.map(([, texts]) => texts.length)));
   const tokenPx = Math.min(TOKEN_PX, TRACK_PX / Math.max(1, most));
@@ -110,7 +110,7 @@ function clockOf(end) {
 }
 
 // The outcome in two sentences, and how each lane came in: its words and their tone.
-function resultOf(lanes, clock) {
+function resultOf({lanes, is_clear: isClear}, clock) {
   const times = lanes.map(lastOf);
   const first = times.indexOf(Math.min(...times));
   const last = times.indexOf(Math.max(...times));
@@ -118,6 +118,10 @@ function resultOf(lanes, clock) {
   const done = times.map((time) => `done in ${clock(time)}`);
   if (ratio === "1.00") {
     const sentences = ["A tie.", `Both take ${clock(times[first])}.`];
+    return {sentences, finishes: done, tones: lanes.map(() => "even")};
+  }
+  if (isClear === false) {
+    const sentences = ["No clear winner.", "Some repeats went one way, some the other."];
     return {sentences, finishes: done, tones: lanes.map(() => "even")};
   }
   const longer = `${ratio}× as long`;

@@ -49,9 +49,9 @@ class Talk(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A prompt that an example replaced (state), and the button that brings it back."""
+    """A prompt and its conversation that an example replaced (state), and the button that brings them back."""
 
-    prompt: Value = SKIP
+    replaced: Value = SKIP
     button: Value = SKIP
 
 
@@ -78,28 +78,36 @@ class Controls:
         drafters = gr.update(choices=[p.title for p in pairing.drafters], value=preset.title)
         return [gr.update(value=why, visible=bool(why)), drafters, *drafting(preset)]
 
-    def show_example(self, id: str, prompt: str, pairing_id: str, request: gr.Request) -> list[Value]:
+    def show_example(self, id: str, prompt: str, history: History, pairing_id: str, request: gr.Request) -> list[Value]:
         """Fill the form (the drafter's notes with it), end the conversation, and show the recorded run.
 
         While a run of the visitor's own is under way that stays in view, and only the form changes.
         """
         example = self.examples[id]
         preset = preset_of(self.pairings[pairing_id], example.drafter)
-        is_typed = bool(prompt.strip()) and all(prompt != other.prompt for other in self.examples.values())
-        kept = Kept(prompt, gr.update(visible=True)) if is_typed else Kept()
+        kept = Kept((prompt, history), gr.update(visible=True)) if self._is_own(prompt, history) else Kept()
         screen = Screen()
         if id in self.recordings and not self.explorer.visits.is_running(session(request)):
             screen = screens.recorded(self.recordings[id], preset.title)
         groups = drafting(preset)
         return [*kept, groups.note, groups.ngram, groups.exit, *filled(example, preset), *talk(()), *screen]
 
-    def bring_back(self, kept: str) -> list[Value]:
-        """The prompt as it was typed, and no button to bring it back again."""
-        return [kept, gr.update(visible=False)]
+    def _is_own(self, prompt: Any, history: History) -> bool:
+        """Whether there is something of the visitor's own to keep, of a size that the page takes."""
+        if not isinstance(prompt, str) or len(prompt) > form.MAX_PROMPT:
+            return False
+        is_typed = bool(prompt.strip()) and all(prompt != example.prompt for example in self.examples.values())
+        return is_typed or bool(history)
+
+    def bring_back(self, replaced: tuple[str, History], prompt: str, history: History) -> list[Value]:
+        """What the example replaced; what stands there now is kept in its place, if it is the visitor's own."""
+        own = self._is_own(prompt, history)
+        kept = Kept((prompt, history) if own else SKIP, gr.update(visible=own))
+        return [*kept, replaced[0], *talk(replaced[1])]
 
     def follow_up(self, exchange: History) -> list[Value]:
         """An empty prompt, which goes on from the conversation so far."""
-        return ["", *talk(exchange)]
+        return ["", *talk(exchange)] if exchange else [SKIP] * 5
 
     def start_over(self) -> Talk:
         return talk(())
@@ -113,18 +121,21 @@ class Controls:
         if models.there(pairing_id, dtype) is None and (why := obstacle(pairing, models.device)):
             yield screens.status("failed", why, detail=STILL_THERE)
             return
-        loading = models.load(pairing_id, dtype)
-        while not loading.wait(LOOK_UP_SECONDS):
-            yield screens.status("loading", loading.doing, loading.fraction)
         try:
-            target = loading.result().target
+            loaded = models.there(pairing_id, dtype)
+            if loaded is None:
+                loading = models.load(pairing_id, dtype)
+                while not loading.wait(LOOK_UP_SECONDS):
+                    yield screens.status("loading", loading.doing, loading.fraction)
+                loaded = loading.result()
         except UserError as error:
             yield screens.status("failed", str(error), detail=STILL_THERE)
         except Exception:
             log.exception("loading failed")
             yield screens.status("failed", "The model can't be loaded; the server's log says why.", detail=STILL_THERE)
         else:
-            yield screens.status("ready", f"{target.name} is ready · {str(target.dtype).removeprefix('torch.')}")
+            number_format = str(loaded.target.dtype).removeprefix("torch.")
+            yield screens.status("ready", f"{loaded.target.name} is ready · {number_format}")
 
     def check_memory(self, history: History, *values: Value) -> str:
         """The memory bar for the form as it stands; nothing before the model is there, or where the form is wrong."""
@@ -194,6 +205,5 @@ def filled(example: Example, preset: DrafterPreset) -> Form:
 
 def talk(history: History) -> Talk:
     """A conversation as the next run will have it before its prompt."""
-    going_on = bool(history)
-    shown = screens.conversation(history)
-    return Talk(history, shown, gr.update(visible=False) if going_on else SKIP, gr.update(visible=going_on))
+    follow_up = gr.update(visible=False) if history else SKIP
+    return Talk(history, screens.conversation(history), follow_up, gr.update(visible=bool(history)))

@@ -62,9 +62,8 @@ def explore_tab(controls: Controls, status: gr.HTML) -> None:
 
 def _ask(controls: Controls, first_prompt: str, preset: DrafterPreset, drafters: list[str]) -> Asking:
     history = gr.State(())
-    earlier = view("result_view.js", "", elem_classes="sv-earlier")
     prompt = gr.Textbox(first_prompt, label="Prompt", lines=3, max_lines=7, elem_id="prompt")
-    kept = gr.State("")
+    kept = gr.State(("", ()))
     with gr.Row(elem_classes="sv-chips", elem_id="examples"):
         chips = {id: _chip(each.title) for id, each in controls.examples.items()}
     with gr.Row(elem_classes="sv-chips"):
@@ -75,6 +74,7 @@ def _ask(controls: Controls, first_prompt: str, preset: DrafterPreset, drafters:
         run = gr.Button("Run", variant="primary", min_width=0, elem_id="run")
         step = gr.Button("Step", min_width=0, elem_id="step")
         stop = gr.Button("Stop", interactive=False, min_width=0, elem_id="stop")
+    earlier = view("result_view.js", "", elem_id="conversation", elem_classes="sv-earlier")
     drafter = gr.Radio(drafters, value=preset.title, label="Drafter", elem_id="drafter")
     note = gr.Markdown(preset.note, elem_classes="sv-note-small")
     talk = Talk(history, earlier, follow_up, start_over)
@@ -142,17 +142,22 @@ def _wire_examples(controls: Controls, asking: Asking, made: Fields, outputs: Sc
     """An example fills the form and shows its recorded run; what it replaced can be had back."""
     groups = [made.drafting.note, made.drafting.ngram, made.drafting.exit]
     changed = [*asking.kept, *groups, *made.form, *asking.talk, *outputs]
-    inputs = [asking.prompt, made.form.pairing]
+    history = asking.talk.history
+    inputs = [asking.prompt, history, made.form.pairing]
     for id, chip in asking.examples.items():
-        chip.click(_with_id(controls, id), inputs, changed, **AT_ONCE)
-    asking.kept.button.click(controls.bring_back, asking.kept.prompt, [asking.prompt, asking.kept.button], **AT_ONCE)
-    asking.talk.follow_up.click(controls.follow_up, outputs.exchange, [asking.prompt, *asking.talk], **AT_ONCE)
-    asking.talk.start_over.click(controls.start_over, None, [*asking.talk], **AT_ONCE)
+        shown = chip.click(_with_id(controls, id), inputs, changed, **AT_ONCE)
+        shown.then(controls.check_memory, [history, *made.form], made.memory, **AT_ONCE)
+    kept, talk = asking.kept, asking.talk
+    back = [*kept, asking.prompt, *talk]
+    kept.button.click(controls.bring_back, [kept.replaced, asking.prompt, history], back, **AT_ONCE)
+    followed = talk.follow_up.click(controls.follow_up, outputs.exchange, [asking.prompt, *talk], **AT_ONCE)
+    followed.then(None, None, None, js="() => document.querySelector('#prompt textarea').focus()", **PRIVATE)
+    talk.start_over.click(controls.start_over, None, [*talk], **AT_ONCE)
 
 
 def _with_id(controls: Controls, id: str) -> Any:
-    def show(prompt: str, pairing: str, request: gr.Request) -> list[Any]:
-        return controls.show_example(id, prompt, pairing, request)
+    def show(prompt: str, history: Any, pairing: str, request: gr.Request) -> list[Any]:
+        return controls.show_example(id, prompt, history, pairing, request)
 
     return show
 

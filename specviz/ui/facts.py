@@ -11,8 +11,8 @@ Lines = list[tuple[str, str]]  # name, text
 SHOWN_PROMPT = 60  # characters
 FILTERS = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}  # sampler settings that are off
 SPEED = (
-    "Plain time per token / speculative time per token, prefill excluded, both to the same number of tokens in turns; "
-    "the median of the repeats, and the smallest and largest beside it."
+    "Plain time per token / speculative time per token. Both decode the same number of tokens, in turns, repeatedly; "
+    "reading the prompt is left out. Shown is the median of the repeats; the verdict has the smallest and largest too."
 )
 
 
@@ -28,7 +28,8 @@ def lines(trace: Trace, drafter: str, why_stopped: str = "stopped by you") -> Li
     if numbers.drafted:
         shown.append(("Drafted", drafted))
     read = "" if clock.prefill_s is None else f", read in {clock.prefill_s:.2f} s"
-    shown.append(("Prompt", f"“{shortened(run.prompt_text)}” ({plural(len(run.prompt), 'token')}{read})"))
+    asked = run.prompt_text.rpartition("\n\nUser: ")[2] if run.chat_template else run.prompt_text
+    shown.append(("Prompt", f"“{shortened(asked)}” ({plural(len(run.prompt), 'token')}{read})"))
     return [*shown, ("Run", facts(run, drafter))]
 
 
@@ -66,10 +67,11 @@ def facts(run: Run, drafter: str = "") -> str:
     return " · ".join(parts)
 
 
-def source(run: Run) -> str:
-    """Where a recorded run comes from, in one short line."""
+def source(run: Run, drafter: str) -> str:
+    """What run it is, in one short line."""
     day = [f"{datetime.datetime.fromisoformat(run.date):%-d %b %Y}"] if run.date else []
-    return " · ".join([run.target, *machine(run), *day])
+    gamma = [] if run.drafter == "plain" else [f"gamma {run.gamma}"]
+    return " · ".join([drafter, *gamma, run.target, *machine(run), *day])
 
 
 def machine(run: Run) -> list[str]:

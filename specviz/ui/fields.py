@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import gradio as gr
 
+from specviz.models.devices import pick_device, pick_dtype
 from specviz.presets import DrafterPreset
 from specviz.recordings import Example
 from specviz.ui import form
@@ -35,6 +36,8 @@ def settings(
 ) -> Fields:
     """The second card of the left column, set as the example has it; the other three stand in the first."""
     first = filled(example, preset)
+    models = controls.explorer.models
+    usual = str(pick_dtype(models.dtype, pick_device(models.device))).removeprefix("torch.")
     with gr.Column(visible="ngram" in form.parts(preset), min_width=0) as ngram:
         with gr.Row():
             ngram_min = gr.Number(first.ngram_min, label="Shortest match", min_width=90, elem_id="ngram-min")
@@ -60,6 +63,7 @@ def settings(
         step=1,
         label="Draft length (gamma)",
         info="Tokens proposed per verify pass. More can be accepted, and more are wasted.",
+        buttons=[],
         elem_id="gamma",
     )
     temperature = gr.Slider(
@@ -69,10 +73,17 @@ def settings(
         step=0.1,
         label="Temperature",
         info="0 is greedy: always the likeliest token. Above it tokens are drawn.",
+        buttons=[],
         elem_id="heat",
     )
     max_new_tokens = gr.Slider(
-        1, form.MAX_TOKENS, example.max_new_tokens, step=1, label="New tokens at most", elem_id="budget"
+        1,
+        form.MAX_TOKENS,
+        example.max_new_tokens,
+        step=1,
+        label="New tokens at most",
+        buttons=[],
+        elem_id="budget",
     )
     measure = gr.Checkbox(
         True,
@@ -92,6 +103,7 @@ def settings(
             step=0.05,
             label="Top-p",
             info="Keep the fewest tokens that have this much probability together; 1 is off.",
+            buttons=[],
             elem_id="top-p",
         )
         min_p = gr.Slider(
@@ -101,6 +113,7 @@ def settings(
             step=0.05,
             label="Min-p",
             info="Drop tokens with less than this share of the likeliest one's probability; 0 is off.",
+            buttons=[],
             elem_id="min-p",
         )
         penalty = gr.Slider(
@@ -110,6 +123,7 @@ def settings(
             step=0.05,
             label="Repetition penalty",
             info="Above 1, tokens that have occurred become less likely. Applied to drafter and target alike.",
+            buttons=[],
             elem_id="penalty",
         )
     with gr.Accordion("Prompt format and stopping", open=False, elem_id="stopping"):
@@ -130,7 +144,7 @@ def settings(
         )
     with gr.Accordion("Models and precision", open=False, elem_id="models"):
         pairing = gr.Dropdown(
-            choices(dict(controls.pairings), controls.explorer.models.device),
+            choices(dict(controls.pairings), models.device),
             value=next(iter(controls.pairings)),
             label="Pairing",
             info="The target, and the drafters that fit it.",
@@ -138,7 +152,7 @@ def settings(
         )
         obstacle = gr.Markdown("", visible=False, elem_classes="sv-note-small", elem_id="obstacle")
         precision = gr.Radio(
-            [("as the server was started", form.DEFAULT), ("float32: exact", form.EXACT)],
+            [(f"{usual}: as the server runs", form.DEFAULT), ("float32: exact", form.EXACT)],
             value=form.DEFAULT,
             label="Number format",
             info="In 16-bit formats rounding can flip a near tie, so that greedy output parts from plain decoding.",

@@ -47,7 +47,7 @@ class Stopped(Exception):
 class Stepping:
     """A run that is made step by step: all that the next step needs, in plain values, so that no model waits for it."""
 
-    asked: tuple[form.Form, History]  # with other settings, Step starts anew
+    asked: tuple[form.Ask, History]  # with other settings, Step starts anew
     run: Run
     text: str  # of the trace view
     steps: tuple[Step, ...]
@@ -115,9 +115,7 @@ class Explorer:
         self, asked: form.Form, stop: threading.Event, before: Stepping | None, history: History = ()
     ) -> Iterator[Screen]:
         """One verify pass: the next of `before` if that was asked for with the same settings, else the first."""
-        key = (asked._replace(measure=None), history)  # nothing is measured step by step
-        goes_on = before if before is not None and before.asked == key and before.steps[-1].cut is None else None
-        yield from _in_words(lambda: self._one_step(form.read(asked, self.pairings), key, goes_on, stop))
+        yield from _in_words(lambda: self._one_step(form.read(asked, self.pairings), history, before, stop))
 
     def _explore(self, ask: form.Ask, history: History, stop: threading.Event) -> Iterator[Screen]:
         loaded, prepared = yield from self._prepare(ask, history, stop)
@@ -139,15 +137,13 @@ class Explorer:
         yield ended.offering((*history, runs.Turn(ask.prompt, record.trace.text)))
 
     def _one_step(
-        self,
-        ask: form.Ask,
-        asked: tuple[form.Form, History],
-        before: Stepping | None,
-        stop: threading.Event,
+        self, ask: form.Ask, history: History, before: Stepping | None, stop: threading.Event
     ) -> Iterator[Screen]:
-        loaded, prepared = yield from self._prepare(ask, asked[1], stop)
+        loaded, prepared = yield from self._prepare(ask, history, stop)
         rng = torch.Generator().manual_seed(prepared.settings.seed)
-        if before is None:
+        asked = (replace(ask, measure=False), history)  # nothing is measured step by step
+        is_changed = before is not None and before.steps[-1].cut is None and before.asked != asked
+        if before is None or before.steps[-1].cut or is_changed:
             before = Stepping(asked, prepared.run, wire.head(prepared.run, follow=True), (), rng.get_state())
         rng.set_state(before.rng)
         with self.turns.queue(loaded.lock) as turn:
@@ -158,23 +154,24 @@ class Explorer:
         stepping = replace(before, text=text, steps=(*before.steps, step), rng=rng.get_state())
         record = Record(before.run, list(stepping.steps), drafter=ask.preset.title, done=step.cut is not None)
         if step.cut is None:
-            yield screens.paused(record)._replace(tokens=text, stepping=stepping)
+            yield screens.paused(record, is_changed)._replace(tokens=text, stepping=stepping)
             return
         ended = screens.finished(record, TokenText(loaded.target.tokenizer))._replace(tokens=text, stepping=stepping)
-        yield ended.offering((*asked[1], runs.Turn(ask.prompt, record.trace.text)))
+        yield ended.offering((*history, runs.Turn(ask.prompt, record.trace.text)))
 
     def _prepare(
         self, ask: form.Ask, history: History, stop: threading.Event
     ) -> Generator[Screen, None, tuple[runs.Loaded, runs.Prepared]]:
         """Load the model, encode the prompt, and check that there is memory for the run."""
-        if self.models.there(ask.pairing.id, ask.dtype) is None:
+        loaded = self.models.there(ask.pairing.id, ask.dtype)
+        if loaded is None:
             check_pairing(ask.pairing, self.models.device)
-        loading = self.models.load(ask.pairing.id, ask.dtype)
-        while not loading.wait(LOOK_UP_SECONDS):
-            _unless(stop)
-            yield Screen(verdict=screens.working(loading.text))
+            loading = self.models.load(ask.pairing.id, ask.dtype)
+            while not loading.wait(LOOK_UP_SECONDS):
+                _unless(stop)
+                yield Screen(verdict=screens.working(loading.text))
+            loaded = loading.result()
         _unless(stop)
-        loaded = loading.result()
         prepared = ask.prepared(loaded, history)
         needed = with_what_is_loaded(runs.budget(prepared))
         yield Screen(memory=screens.budget(needed))
@@ -193,9 +190,7 @@ class Explorer:
                 record.steps.append(step)
                 text += wire.line(step)
                 if len(record.steps) == 1:
-                    fresh = screens.figures(record)
-                    progress = screens.progress(record)
-                    yield Screen(tokens=text, verdict=progress, race="", details="", stepping=None, **fresh)
+                    yield screens.begun(record)._replace(tokens=text)
                     shown = time.perf_counter()
                 if over():
                     break

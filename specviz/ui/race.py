@@ -7,15 +7,14 @@ import uuid
 
 from specviz.comparison import Lap
 from specviz.ui.facts import plural
-from specviz.ui.report import Record, is_noisy
+from specviz.ui.report import Record, is_noisy, pays
 
 
 def lanes(record: Record) -> str:
-    """The repeat that is nearest the median; "" where nothing was measured."""
+    """The repeat that is nearest the median; "" where nothing was measured, or the repeats disagree too much."""
     timed = record.measured
-    if timed is None or timed.typical is None:
+    if timed is None or timed.typical is None or is_noisy(timed):
         return ""
-    doubt = "; the repeats disagree so much that this one says little" if is_noisy(timed) else ""
     shown = {
         "id": uuid.uuid4().hex,
         "recorded": record.run.mode == "recorded",
@@ -23,7 +22,8 @@ def lanes(record: Record) -> str:
             _lane("plain decoding", "plain", timed.plain[timed.typical]),
             _lane(record.drafter, "speculative", timed.speculative[timed.typical]),
         ],
-        "note": f"the median of {plural(timed.repeats, 'repeat')}; reading the prompt is left out{doubt}",
+        "note": f"the median of {plural(timed.repeats, 'repeat')}; reading the prompt is left out",
+        "is_clear": pays(timed) is not None,
         "sampled": record.run.sampler["temperature"] > 0,
     }
     return json.dumps(shown, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

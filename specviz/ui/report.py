@@ -68,12 +68,13 @@ def _speed(opening: str, per_pass: float, record: Record) -> Pieces:
     low, high = (round(ratio, 2) for ratio in comparison.spread)  # what is claimed is what can be read off
     speed = f"{comparison.speedup:.2f}"
     over = f"({low:.2f} to {high:.2f} over {plural(comparison.repeats, 'repeat')})"
+    clear = pays(comparison)
     if is_noisy(comparison):
         busy = f"the machine was too busy to tell the speed-up {over}; run again"
         return [(f"{opening}; ", ""), (busy, "muted")]
-    if low > 1:
+    if clear:
         return [(f"{opening}, ", ""), (f"{speed}× faster", "faster"), (" than plain decoding ", ""), (over, "muted")]
-    if high < 1:
+    if clear is False:
         joint = ", yet " if per_pass >= 1.05 else ", "
         return [(opening + joint, ""), (f"{speed}×: slower", "slower"), (" than plain decoding ", ""), (over, "muted")]
     same = f"{speed}×: no clear difference"
@@ -88,6 +89,14 @@ def _unmeasured(record: Record) -> str:
     if timed is None or timed.repeats == 0:
         return f"{why} before the first repeat was complete"
     return f"{why} after {timed.repeats} of {plural(record.repeats, 'repeat')}"
+
+
+def pays(comparison: Comparison) -> bool | None:
+    """Whether all repeats were faster than plain decoding, as far as the printed digits tell; None if neither."""
+    if comparison.spread is None:
+        return None
+    low, high = (round(ratio, 2) for ratio in comparison.spread)
+    return True if low > 1 else False if high < 1 else None
 
 
 def is_noisy(comparison: Comparison) -> bool:
@@ -106,7 +115,8 @@ def reason(record: Record) -> str:
     if limit <= 0:
         return "Too little is accepted here for any drafter to pay, even one that cost nothing."
     spent = "next to nothing" if cost < 0.005 else f"{cost:.2f} of a plain step"
-    return f"A draft token costs {spent}; here it pays below {limit:.2f}.{_gap(timed, timed.phases)}"
+    pays = f"{'it pays' if cost < limit else 'it would pay'} up to {limit:.2f}"
+    return f"A draft token costs {spent}; here {pays}.{_gap(timed, timed.phases)}"
 
 
 def _gap(timed: Comparison, phases: Phases) -> str:
@@ -136,9 +146,9 @@ def tiles(record: Record | None) -> list[dict[str, str]]:
 def _speed_tile(record: Record | None) -> tuple[str, str]:
     """The speed-up, and plain decoding's own speed as a note."""
     timed = record.measured if record and record.done else None
-    if timed is not None and timed.speedup is not None and not is_noisy(timed):
-        note = f"plain: {timed.plain_tokens_per_s:.0f} tokens/s" if timed.plain_tokens_per_s else ""
-        return f"{timed.speedup:.2f}×", note
+    if timed is not None and timed.speedup is not None and timed.typical is not None and not is_noisy(timed):
+        plain = timed.plain[timed.typical]  # the one that the race shows
+        return f"{timed.speedup:.2f}×", f"plain: {plain.tokens / plain.total:.0f} tokens/s"
     return "n/a" if record is not None and (record.done or not record.drafts) else "–", ""
 
 

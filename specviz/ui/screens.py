@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from specviz import memory
-from specviz.figures import histogram, survival, time_share
+from specviz.figures import histogram, style, survival, time_share
 from specviz.metrics import acceptance
 from specviz.models.text import TokenText
 from specviz.recordings import Recording
@@ -21,6 +21,8 @@ from specviz.ui.report import Pieces, Record
 Value = Any  # what a Gradio component takes
 SKIP: Value = gr.skip()
 WARM_UPS = 2  # speculative and plain, as `compare` does it
+EARLIER = "Below is the run before this one."
+FIGURES = {"histogram": histogram, "survival": survival, "time_share": time_share}
 
 
 class Screen(NamedTuple):
@@ -43,7 +45,8 @@ class Screen(NamedTuple):
 
     def offering(self, exchange: tuple[Turn, ...]) -> Screen:
         """With the offer to go on from here."""
-        return self._replace(exchange=exchange, follow_up=gr.update(visible=bool(exchange[-1].assistant.strip())))
+        has_answer = bool(exchange[-1].assistant.strip())
+        return self._replace(exchange=exchange, follow_up=gr.update(visible=has_answer, interactive=True))
 
 
 def recorded(recording: Recording, drafter: str) -> Screen:
@@ -71,28 +74,37 @@ def empty() -> str:
 
 
 def starting() -> Screen:
-    off = gr.update(interactive=False)
-    return Screen(verdict=working("Starting"), run=off, step=off, stop=gr.update(value="Stop", interactive=True))
+    off, stop = gr.update(interactive=False), gr.update(value="Stop", interactive=True)
+    return Screen(verdict=working("Starting"), run=off, step=off, stop=stop, follow_up=off)
+
+
+def begun(record: Record) -> Screen:
+    """The first step: nothing of the run before is left in view, and nothing can be followed up yet."""
+    waiting = "Drawn when the run is over."
+    blank = {name: style.empty(figure.TITLE, waiting) for name, figure in FIGURES.items()}
+    gone = gr.update(visible=False)
+    verdict = progress(record)
+    return Screen(verdict=verdict, race="", details="", follow_up=gone, stepping=None, exchange=(), **blank)
 
 
 def ready(verdict: Value = SKIP, **outputs: Value) -> Screen:
     """Run works again."""
     on = gr.update(interactive=True)
     off = gr.update(value="Stop", interactive=False)  # it may have said "Stopping…"
-    return Screen(verdict=verdict, run=on, step=on, stop=off, **outputs)
+    return Screen(**{"verdict": verdict, "run": on, "step": on, "stop": off, "follow_up": on, **outputs})
 
 
 def message(sentence: str, tone: str = "error", begun: bool = False) -> str:
     """One sentence in place of a verdict. Unless the run had begun, the one before it stays in view."""
-    headline, kept = [(sentence, tone)], "Below is the run before this one."
+    headline = [(sentence, tone)]
     if begun:
         return _card(headline=headline, status="", tiles=report.tiles(None), announce=sentence)
-    return _card(headline=headline, status="", earlier=kept, announce=sentence)
+    return _card(headline=headline, status="", earlier=EARLIER, announce=sentence)
 
 
 def working(sentence: str) -> str:
     """What is done before there is a first token; the run before stays in view."""
-    return _card(headline=[(sentence, "muted")], status="", earlier="", busy=True)
+    return _card(headline=[(sentence, "muted")], status="", earlier=EARLIER, busy=True)
 
 
 def waiting(ahead: int, seconds: float | None) -> str:
@@ -134,13 +146,16 @@ def _half_done(record: Record, status: str) -> str:
     return _card(headline=headline, status=status, busy=True, tiles=report.tiles(record), source=_source("live"))
 
 
-def paused(record: Record) -> Screen:
-    """Between two steps of a run that the visitor makes step by step."""
+def paused(record: Record, is_changed: bool) -> Screen:
+    """Between two steps of a run made step by step. `is_changed`: the settings have, so that it began anew."""
     count = len(record.trace.tokens)
     headline = [(f"{plural(len(record.steps), 'verify pass')}, {plural(count, 'token')} ", ""), ("so far", "muted")]
+    status = "The settings have changed, so this run began anew." if is_changed else ""
     source = _source("step", "Step makes the next verify pass, Run starts over")
-    card = _card(headline=headline, status="", tiles=report.tiles(record), source=source)
-    return ready(card, race="", details=details(record), **figures(record))
+    card = _card(headline=headline, status=status, tiles=report.tiles(record), source=source)
+    lines = facts.lines(record.trace, record.drafter, "not ended yet,")
+    follow_up = {"follow_up": gr.update(visible=False), "exchange": ()}
+    return ready(card, race="", details=_about(record, lines), **follow_up, **figures(record))
 
 
 def finished(record: Record, text: TokenText) -> Screen:
@@ -150,16 +165,20 @@ def finished(record: Record, text: TokenText) -> Screen:
 def details(record: Record) -> str:
     """The last card: how it ended, on what it ran, and what to know about it."""
     why = "ended by the time limit" if record.out_of_time else "stopped by you"
-    lines = facts.lines(record.trace, record.drafter, why)
+    return _about(record, facts.lines(record.trace, record.drafter, why))
+
+
+def _about(record: Record, lines: facts.Lines) -> str:
     return _card(lines=lines, notes=list(record.trace.warnings), definitions=facts.definitions())
 
 
 def figures(record: Record) -> dict[str, Value]:
     """The three figures by the names of their outputs."""
+    timed = record.measured if record.measured and not report.is_noisy(record.measured) else None
     return {
         "histogram": histogram.plot(histogram.info(record.trace)),
         "survival": survival.plot(survival.info(record.trace)),
-        "time_share": time_share.plot(time_share.info(record.measured, record.trace)),
+        "time_share": time_share.plot(time_share.info(timed, record.trace)),
     }
 
 
@@ -202,7 +221,7 @@ def _outcome(record: Record, text: TokenText, kind: str) -> str:
         status=why,
         equality=equality,
         tiles=report.tiles(record),
-        source=_source(kind, facts.source(record.run)),
+        source=_source(kind, facts.source(record.run, record.drafter)),
         announce=". ".join(part.rstrip(".") for part in spoken if part) if kind != "recorded" else "",
     )
 

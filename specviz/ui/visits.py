@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import mean
 
-MAX_VISITS = 1000  # more than can ever wait; beyond it, those who asked and never came are forgotten
+MAX_VISITS = 1000  # more than can ever have asked and not begun; beyond it, the oldest of these are forgotten
 POLL_SECONDS = 0.25  # how long one try for the lock may take
 REMEMBERED = 20  # turns, from which the next ones' length is guessed
 
@@ -20,6 +20,7 @@ class Visits:
 
     def __init__(self) -> None:
         self._runs: dict[str, threading.Event] = {}
+        self._begun: set[threading.Event] = set()  # those of runs that are under way
         self._guard = threading.Lock()
 
     def arrive(self, session: str) -> threading.Event:
@@ -27,15 +28,25 @@ class Visits:
         with self._guard:
             left = [self._runs.pop(session)] if session in self._runs else []
             event = self._runs[session] = threading.Event()
-            left += [self._runs.pop(next(iter(self._runs))) for _ in range(len(self._runs) - MAX_VISITS)]
+            asked_only = [other for other, run in self._runs.items() if run not in self._begun]
+            left += [self._runs.pop(other) for other in asked_only[: max(0, len(asked_only) - MAX_VISITS)]]
         for old in left:
             old.set()
         return event
 
     def begin(self, session: str) -> threading.Event:
-        """The event of the run that was asked for; a caller that never asked gets one of its own."""
+        """The event of the run that was asked for; a caller that never asked gets one of its own.
+
+        A session has one run at a time: where an earlier one has begun, it is told to stop.
+        """
         with self._guard:
-            return self._runs.setdefault(session, threading.Event())
+            event = self._runs.get(session)
+            if event is None or event in self._begun:
+                if event is not None:
+                    event.set()
+                event = self._runs[session] = threading.Event()
+            self._begun.add(event)
+            return event
 
     def stop(self, session: str) -> bool:
         """Tell the visitor's run to stop; whether there is one."""
@@ -52,6 +63,7 @@ class Visits:
     def end(self, session: str, event: threading.Event) -> None:
         """The run with this event is over."""
         with self._guard:
+            self._begun.discard(event)
             if self._runs.get(session) is event:
                 del self._runs[session]
 
@@ -110,13 +122,16 @@ class Turn:
 
     @property
     def expected_seconds(self) -> float | None:
-        """How long it may still take, if turns go on as the last ones did; None before there was one."""
+        """How long it may still take, if turns go on as the last ones did.
+
+        None before there was one, and where the turn under way has already lasted longer than that.
+        """
         with self._guard:
-            if not self._line.seconds:
-                return None
-            usual = mean(self._line.seconds)
             spent = 0.0 if self._line.since is None else time.monotonic() - self._line.since
-            return max(0.0, usual - spent) + usual * self._line.waiting.index(self)
+            usual = mean(self._line.seconds) if self._line.seconds else 0.0
+            if spent >= usual:
+                return None
+            return usual - spent + usual * self._line.waiting.index(self)
 
     def take(self, seconds: float = POLL_SECONDS) -> bool:
         """Try for the lock for so long, so that the caller can look up in between."""

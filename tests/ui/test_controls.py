@@ -29,9 +29,9 @@ def controls(before=lambda progress: None) -> tuple[Controls, object]:
     return Controls(stage, EXAMPLES, RECORDINGS), loader
 
 
-def example(made: Controls, id: str, prompt: str = "") -> tuple[list[object], Form, Talk, Screen]:
+def example(made: Controls, id: str, prompt: str = "", history=()) -> tuple[list[object], Form, Talk, Screen]:
     """What the example's button returns, in parts: kept prompt, form, conversation, screen."""
-    values = made.show_example(id, prompt, "smollm2-135m", ANN)
+    values = made.show_example(id, prompt, history, "smollm2-135m", ANN)
     start = 5
     end = start + len(Form._fields)
     return values[:2], Form(*values[start:end]), Talk(*values[end : end + 4]), Screen(*values[end + 4 :])
@@ -76,9 +76,15 @@ def test_an_example_answers_at_once_with_its_recorded_run(id):
 def test_a_typed_prompt_that_an_example_replaces_can_be_had_back():
     made, _ = controls()
     kept, *_ = example(made, "code", "my own words")
-    assert kept[0] == "my own words" and kept[1]["visible"] is True
-    assert made.bring_back("my own words")[0] == "my own words"
-    for not_typed in ("", "  \n", EXAMPLES["editing"].prompt):
+    assert kept[0] == ("my own words", ()) and kept[1]["visible"] is True
+    talk = (Turn("is it?", "yes"),)
+    _, button, prompt, history, *_ = made.bring_back(("my own words", talk), EXAMPLES["code"].prompt, ())
+    assert (prompt, history, button["visible"]) == ("my own words", talk, False)
+    replaced, button, *_ = made.bring_back(("my own words", ()), "other words", ())
+    assert replaced == ("other words", ()) and button["visible"] is True
+    kept, *_ = example(made, "code", "", talk)
+    assert kept[0] == ("", talk)  # a conversation is as much one's own
+    for not_typed in ("", "  \n", EXAMPLES["editing"].prompt, None, "x" * (form.MAX_PROMPT + 1)):
         kept, *_ = example(made, "code", not_typed)
         assert kept[0] is SKIP or kept[0] == SKIP
 

@@ -80,7 +80,9 @@ def test_a_run_shows_exactly_what_was_decoded(browser, stage):
         details = lines(page)
         assert details["Ended"] == "after 40 tokens, the most that were allowed"
         assert details["Drafted"].startswith(f"{sum(len(step.nodes) for step in trace.steps)}: ")
-        assert details["Run"].startswith("tiny actor · N-gram lookup (ngram min 1, ngram max 3, pick recent) · gamma 5 · ")
+        assert details["Run"].startswith(
+            "tiny actor · N-gram lookup (ngram min 1, ngram max 3, pick recent) · gamma 5 · "
+        )
         assert bars(page, "histogram") == {"x": [0, 1, 2, 3, 4, 5], "y": expected.histogram(trace)}
         assert bars(page, "survival") == {"x": [1, 2, 3, 4, 5], "y": pytest.approx(expected.survival(trace))}
         for phase in range(3):  # draft, verify, decide
@@ -126,7 +128,7 @@ def test_another_drafter_brings_its_note_and_its_settings_and_is_used(browser, s
 
 
 def test_every_setting_of_the_form_arrives_in_the_run(browser, stage):
-    address, actor, loader = stage
+    address, actor, _ = stage
     actor.play("to be, or not to be")
     asked = {"seed": 7, "budget": 30, "gamma": 3, "ngram_min": 2, "ngram_max": 4, "heat": 0.5, "top_k": 9}
     with visit(browser, address) as page:
@@ -233,7 +235,7 @@ def test_each_step_is_one_verify_pass_and_is_explained_at_once(browser, stage):
             assert selected(page) == {count}
             assert headline(page).startswith(f"{count} verify pass")
             assert source(page) == "step by step"
-        assert timeless(saved_trace(page)).steps == timeless(trace).steps[:5]
+        assert timeless(saved_trace(page)).steps == timeless(trace).steps[:4]
         settle(page, gamma=2)
         make_step(page)  # with another setting it begins anew
         assert selected(page) == {1} and page.locator(".sv-step").count() == 1
@@ -320,7 +322,9 @@ def test_a_page_without_recordings_explains_itself(browser, stage):
             "plain",
             "cut",
         ]
-        assert page.locator(".sv-empty").is_visible() and headline(page).startswith("Which words does the drafter guess")
+        assert page.locator(".sv-empty").is_visible() and headline(page).startswith(
+            "Which words does the drafter guess"
+        )
         assert set(tiles(page).values()) == {"–"}
         for hidden in (".sv-legend", ".sv-flow", ".sv-why", ".sv-strip", "#race", "#details", "#follow-up"):
             assert not page.locator(hidden).is_visible(), hidden
@@ -328,7 +332,7 @@ def test_a_page_without_recordings_explains_itself(browser, stage):
         unfold(page, "sampling")
         settle(page, prompt="to be", measure=False)
         run(page)
-        assert not page.locator(".sv-empty").is_visible() and "live" == source(page)
+        assert not page.locator(".sv-empty").is_visible() and source(page) == "live"
         for shown in (".sv-legend", ".sv-flow", ".sv-why", ".sv-strip", "#details"):
             assert page.locator(shown).is_visible(), shown
 

@@ -99,7 +99,12 @@ def test_a_result_says_what_it_belongs_to():
         "tiny · No drafter · temperature 0.7 · top-p 0.9 · seed 0 · CPU · 2 threads · bfloat16"
     )
     dated = replace(HEADER, date="2026-11-05T10:00:00+00:00")
-    assert facts.source(dated) == "tiny · CPU · 2 threads · bfloat16 · 5 Nov 2026"
+    assert (
+        facts.source(dated, "N-gram lookup")
+        == "N-gram lookup · gamma 4 · tiny · CPU · 2 threads · bfloat16 · 5 Nov 2026"
+    )
+    talk = replace(HEADER, prompt_text="User: first\n\nAssistant: yes\n\nUser: second")
+    assert dict(facts.lines(Record(talk, [step(2)]).trace, ""))["Prompt"].startswith("“second” (2 tokens")
 
 
 def test_what_ended_a_run_early_is_said():
@@ -167,10 +172,11 @@ PHASES = Phases(0.01, 0.02, 0.001, 0.03, 0.001, 0.25, 1.2, 4.0, 2.4)  # pays bel
     [
         (
             PHASES,
-            "A draft token costs 0.25 of a plain step; here it pays below 0.30. "
+            "A draft token costs 0.25 of a plain step; here it pays up to 0.30. "
             "Acceptance and costs promise 1.09×, measured is 1.10×.",
         ),
-        (replace(PHASES, cost_ratio=0.001), "A draft token costs next to nothing; here it pays below 0.30."),
+        (replace(PHASES, cost_ratio=0.001), "A draft token costs next to nothing; here it pays up to 0.30."),
+        (replace(PHASES, cost_ratio=0.3), "A draft token costs 0.30 of a plain step; here it would pay up to 0.30."),
         (
             replace(PHASES, acceptance_length=1.1),
             "Too little is accepted here for any drafter to pay, even one that cost nothing.",
@@ -198,7 +204,17 @@ def test_the_race_replays_the_repeat_nearest_the_median():
     assert plain["steps"] == [[1.6, ["a"]], [3.2, ["b"]], [4.8, ["c"]]] and plain["tokens_per_s"] == 0.62
     assert fast["steps"][-1] == [3.0, ["c"]]
     assert shown["note"].startswith("the median of 3 repeats") and not shown["sampled"] and not shown["recorded"]
+    assert shown["is_clear"] is True
     assert race.lanes(Record(HEADER, [step(2)])) == "" == race.lanes(Record(HEADER, [step(2)], compared(1.5)))
+
+
+def test_the_race_claims_no_more_than_the_verdict():
+    even = Record(HEADER, [step(2)], compared(0.99, 1.01, 1.2))
+    assert "no clear difference" in sentence(even) and json.loads(race.lanes(even))["is_clear"] is False
+    noisy = Record(HEADER, [step(2)], compared(1.0, 2.0, 3.0))
+    assert "too busy" in sentence(noisy) and race.lanes(noisy) == ""
+    shown = screens.figures(noisy)["time_share"]
+    assert shown == screens.figures(Record(HEADER, [step(2)]))["time_share"]
 
 
 def test_the_memory_bar_adds_up():

@@ -124,13 +124,29 @@ def test_a_second_run_stops_the_one_left_behind_and_nothing_is_kept_of_either():
     assert len(stage.visits) == 0
 
 
-def test_invented_visitors_do_not_pile_up():
+def test_invented_visitors_neither_pile_up_nor_stop_a_run_that_has_begun():
     visits = Visits()
+    visits.arrive("ann")
+    running = visits.begin("ann")
     first = visits.arrive("0")
     for number in range(1, MAX_VISITS + 50):
         visits.arrive(str(number))
-    assert len(visits) == MAX_VISITS
+    assert len(visits) == MAX_VISITS + 1
     assert first.is_set() and not visits.stop("0") and visits.stop(str(MAX_VISITS + 49))
+    assert not running.is_set() and visits.is_running("ann")
+
+
+def test_run_and_step_pressed_at_once_leave_one_run_that_can_be_stopped():
+    """Both say that they arrive before either begins; the one that begins first has to give way."""
+    visits = Visits()
+    visits.arrive("ann")
+    visits.arrive("ann")
+    first, second = visits.begin("ann"), visits.begin("ann")
+    assert first.is_set() and not second.is_set()
+    visits.end("ann", first)
+    assert visits.stop("ann") and second.is_set()
+    visits.end("ann", second)
+    assert len(visits) == 0 and not visits._begun
 
 
 def test_with_the_last_screen_there_is_nothing_left_to_stop():
@@ -154,7 +170,7 @@ def test_the_wait_is_guessed_from_the_turns_before():
         assert second.ahead == 0 and abs(second.expected_seconds - 3) < 0.5
         assert third.ahead == 1 and abs(third.expected_seconds - 8) < 0.5
         line.since = time.monotonic() - 60  # one that takes longer than any before
-        assert (second.expected_seconds, third.expected_seconds) == (0.0, 5.0)
+        assert second.expected_seconds is None is third.expected_seconds
         second.leave()
         assert third.ahead == 0
     assert not lock.locked() and len(line.seconds) == 3 and line.since is None

@@ -229,9 +229,10 @@ def test_hostile_tokens_are_shown_as_the_text_that_they_are(browser, stage):
                 page.locator(".sv-why-chip").nth(place).press("Enter")
                 cards.check(cards.read(page), subject)
             page.locator(".sv-strip").press("ArrowRight")
-        assert page.locator(".sv-lane-text").evaluate_all("panes => panes.map(pane => pane.textContent)") == [
-            f"{STRANGE}</s>"
-        ] * 2
+        assert (
+            page.locator(".sv-lane-text").evaluate_all("panes => panes.map(pane => pane.textContent)")
+            == [f"{STRANGE}</s>"] * 2
+        )
         page.click("#follow-up")
         page.wait_for_selector(".sv-earlier dd")
         assert page.locator(f"{OWN} :is(img, script, iframe, style, a)").count() == 0
@@ -255,7 +256,7 @@ def test_half_characters_wait_for_their_other_half_and_say_so(browser, stage):
 
 
 def test_what_is_copied_is_the_output_and_nothing_else(browser, stage):
-    address, actor, loader = stage
+    address, actor, _ = stage
     actor.play(STRANGE)
     with visit(browser, address, permissions=["clipboard-read", "clipboard-write"]) as page:
         settle(page, prompt=STRANGE[10:], budget=60, measure=False)
