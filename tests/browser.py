@@ -137,6 +137,16 @@ def run(page: Page) -> None:
     press(page, "#run")
 
 
+def run_measured(page: Page) -> None:
+    """Run with a race; again, as the page advises, where the machine was too busy for the repeats to agree. They nearly
+    always do if an actor's delay is what takes the time."""
+    for _ in range(5):
+        run(page)
+        if "too busy" not in headline(page):
+            break
+    assert page.locator("#race").is_visible(), headline(page)
+
+
 def make_step(page: Page) -> None:
     press(page, "#step")
 

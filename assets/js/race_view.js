@@ -121,7 +121,7 @@ function resultOf({lanes, is_clear: isClear}, clock) {
     return {sentences, finishes: done, tones: lanes.map(() => "even")};
   }
   if (isClear === false) {
-    const sentences = ["No clear winner.", "Some repeats went one way, some the other."];
+    const sentences = ["No clear winner.", "The repeats do not agree; this is one of them."];
     return {sentences, finishes: done, tones: lanes.map(() => "even")};
   }
   const longer = `${ratio}× as long`;

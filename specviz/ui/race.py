@@ -11,9 +11,9 @@ from specviz.ui.report import Record, is_noisy, pays
 
 
 def lanes(record: Record) -> str:
-    """The repeat that is nearest the median; "" where nothing was measured, or the repeats disagree too much."""
+    """The repeat that is nearest the median; "" where nothing was measured."""
     timed = record.measured
-    if timed is None or timed.typical is None or is_noisy(timed):
+    if timed is None or timed.typical is None:
         return ""
     shown = {
         "id": uuid.uuid4().hex,
@@ -23,7 +23,7 @@ def lanes(record: Record) -> str:
             _lane(record.drafter, "speculative", timed.speculative[timed.typical]),
         ],
         "note": f"the median of {plural(timed.repeats, 'repeat')}; reading the prompt is left out",
-        "is_clear": pays(timed) is not None,
+        "is_clear": pays(timed) is not None and not is_noisy(timed),
         "sampled": record.run.sampler["temperature"] > 0,
     }
     return json.dumps(shown, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
@@ -31,4 +31,4 @@ def lanes(record: Record) -> str:
 
 def _lane(name: str, kind: str, lap: Lap) -> dict[str, object]:
     steps = [[round(second, 6), list(texts)] for second, texts in zip(lap.seconds, lap.texts, strict=True)]
-    return {"name": name, "kind": kind, "tokens_per_s": round(lap.tokens / lap.total, 2), "steps": steps}
+    return {"name": name, "kind": kind, "tokens_per_s": lap.tokens / lap.total, "steps": steps}

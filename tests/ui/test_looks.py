@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from browser import FRAMES, choose_drafter, has_focus, run, settle, unfold, visit
+from browser import FRAMES, choose_drafter, has_focus, run, run_measured, settle, unfold, visit
 from playwright.sync_api import Page
 
 pytestmark = pytest.mark.browser
@@ -96,7 +96,7 @@ def test_what_is_pale_or_sticks_out_or_is_small_is_found(browser, stage):
 
 def test_all_text_has_contrast_in_both_themes(browser, stage):
     address, actor, _ = stage
-    actor.play(SCRIPT)
+    actor.play(SCRIPT, delay=0.01)
     with visit(browser, address, "?__theme=dark") as page:
         assert page.evaluate("document.body.classList.contains('dark')")
         accepted = page.locator(".sv-flow .sv-accepted .sv-body").first
@@ -104,7 +104,7 @@ def test_all_text_has_contrast_in_both_themes(browser, stage):
         page.wait_for_selector("#time_share .main-svg")
         assert faint(page) == []
         settle(page, prompt="to be or not to be", stops="; to be o")
-        run(page)
+        run_measured(page)
         unfold_all(page)
         kinds = set()
         page.press(".sv-strip", "Home")
@@ -166,14 +166,14 @@ def small(page: Page) -> list[str]:
 
 def test_a_phone_shows_everything_in_order_and_never_scrolls_sideways(browser, stage):
     address, actor, _ = stage
-    actor.play(SCRIPT + " " + "a" * 150)
+    actor.play(SCRIPT + " " + "a" * 50, delay=0.01)
     with visit(browser, address, width=375, height=812, has_touch=True) as page:
         assert sideways(page) == []
         parts = "#prompt", "#run", "#verdict", "#tokens .sv-flow", ".sv-why", ".sv-strip", "#gamma", "#memory"
         assert_in_order(page, *parts)
-        settle(page, prompt="to be or not to be", budget=200)
-        run(page)
-        assert sideways(page) == [] and page.locator("#race").is_visible()
+        settle(page, prompt="to be or not to be", budget=100)
+        run_measured(page)
+        assert sideways(page) == []
         assert_in_order(page, *parts)
         unfold_all(page)
         assert sideways(page) == [] and small(page) == []
@@ -184,7 +184,7 @@ def test_a_phone_shows_everything_in_order_and_never_scrolls_sideways(browser, s
         page.press(".sv-race-player-slider", "Home")
         assert sideways(page) == []
         page.click("#follow-up")
-        page.wait_for_selector(".sv-earlier dd")
+        page.wait_for_selector("#conversation dd")
         settle(page, prompt=" ")
         run(page)
         assert sideways(page) == []

@@ -201,7 +201,7 @@ def test_the_race_replays_the_repeat_nearest_the_median():
         "N-gram lookup",
         "speculative",
     )
-    assert plain["steps"] == [[1.6, ["a"]], [3.2, ["b"]], [4.8, ["c"]]] and plain["tokens_per_s"] == 0.62
+    assert plain["steps"] == [[1.6, ["a"]], [3.2, ["b"]], [4.8, ["c"]]] and plain["tokens_per_s"] == pytest.approx(0.625)
     assert fast["steps"][-1] == [3.0, ["c"]]
     assert shown["note"].startswith("the median of 3 repeats") and not shown["sampled"] and not shown["recorded"]
     assert shown["is_clear"] is True
@@ -212,7 +212,7 @@ def test_the_race_claims_no_more_than_the_verdict():
     even = Record(HEADER, [step(2)], compared(0.99, 1.01, 1.2))
     assert "no clear difference" in sentence(even) and json.loads(race.lanes(even))["is_clear"] is False
     noisy = Record(HEADER, [step(2)], compared(1.0, 2.0, 3.0))
-    assert "too busy" in sentence(noisy) and race.lanes(noisy) == ""
+    assert "too busy" in sentence(noisy) and json.loads(race.lanes(noisy))["is_clear"] is False
     shown = screens.figures(noisy)["time_share"]
     assert shown == screens.figures(Record(HEADER, [step(2)]))["time_share"]
 
