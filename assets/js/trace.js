@@ -67,8 +67,6 @@ export function pieces(step) {
 
 export const lastKind = (step) => (step.nodes.length ? step.last.kind : "plain");
 
-export const isGreedy = (run) => run.sampler.temperature === 0;
-
 // The token that says most about a step: the rejected one, else the last.
 export function telling(trace, index) {
   const {nodes, path, last} = trace.steps[index];

@@ -57,6 +57,8 @@ def states(page: Page) -> Iterator[str]:
 def broken_rules(page: Page) -> set[tuple[str, str]]:
     """(rule, element) of what hinders a visitor seriously; nothing is excused, not even in Gradio's own parts."""
     page.wait_for_function("document.getAnimations().every((each) => each.playState !== 'running')")
+    # Until a figure is drawn, Gradio shows a placeholder whose ARIA is not in order.
+    page.wait_for_function("document.querySelectorAll('.sv-chart .js-plotly-plot').length === 3")
     return {
         (rule["id"], str(node["target"]))
         for rule in Axe().run(page).response["violations"]

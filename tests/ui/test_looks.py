@@ -173,6 +173,7 @@ def test_a_phone_shows_everything_in_order_and_never_scrolls_sideways(browser, s
         assert_in_order(page, *parts)
         settle(page, prompt="to be or not to be", budget=100)
         run_measured(page)
+        assert 0 <= page.locator("#verdict").bounding_box()["y"] < 400  # Run leads there
         assert sideways(page) == []
         assert_in_order(page, *parts)
         unfold_all(page)

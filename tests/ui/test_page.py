@@ -188,6 +188,9 @@ def test_stop_in_mid_run_keeps_the_text_and_run_works_again(browser, stage):
             page.click("#run")
             wait_for_text(page, "so far")
             wait_for_steps(page, 3)
+            assert "Drawn when the run is over." in page.inner_text("#histogram")
+            for shown_at_the_end in ("#race", "#details", "#follow-up"):
+                assert not page.locator(shown_at_the_end).is_visible()
             page.click("#stop")
             wait_until_ready(page)
             stopped = saved_trace(page)
@@ -209,17 +212,20 @@ def test_the_keyboard_keeps_its_place_between_a_button_and_stop(browser, stage):
     has_it = "name => document.activeElement.id === name"
     with visit(browser, address) as page:
         settle(page, measure=False)
-        for button in ("run", "step", "run"):
+        for button in ("run", "step"):
             page.focus(f"#{button}")
             page.keyboard.press("Enter")
             page.wait_for_function(has_it, arg="stop")
             wait_until_ready(page)
             page.wait_for_function(has_it, arg=button)
-        page.keyboard.press("Enter")
+        page.focus("#run")
+        page.keyboard.down("Enter")
         page.wait_for_function(has_it, arg="stop")
+        page.keyboard.down("Enter")  # still held, which does not stop the run
+        page.keyboard.up("Enter")
         page.focus("#prompt textarea")  # who has gone elsewhere stays there
         wait_until_ready(page)
-        assert has_focus(page, "#prompt")
+        assert has_focus(page, "#prompt") and headline(page).endswith("; speed-up not measured")
 
 
 # --- step by step --------------------------------------------------------------------------------------------
@@ -239,7 +245,8 @@ def test_each_step_is_one_verify_pass_and_is_explained_at_once(browser, stage):
             assert source(page) == "step by step"
         assert timeless(saved_trace(page)).steps == timeless(trace).steps[:4]
         settle(page, gamma=2)
-        make_step(page)  # with another setting it begins anew
+        make_step(page)
+        assert page.inner_text("#verdict .sv-status") == "The settings have changed, so this run began anew."
         assert selected(page) == {1} and page.locator(".sv-step").count() == 1
         run(page)  # a whole run
         trace = made(loader.loaded, "to be", gamma=2)
@@ -287,11 +294,13 @@ def test_a_follow_up_goes_on_from_the_answer_until_the_conversation_is_ended(bro
     address, actor, _ = stage
     actor.play("aye.")
     encode = actor.tokenizer.encode
+    turns = "count => document.querySelectorAll('#conversation dd').length === count"
     with visit(browser, address) as page:
         settle(page, prompt="to be?", measure=False)
         run(page)
         page.click("#follow-up")
-        page.wait_for_selector("#conversation dd")
+        page.wait_for_function(turns, arg=2)
+        page.wait_for_function("document.activeElement.closest('#prompt') !== null")
         assert page.locator("#prompt textarea").input_value() == ""
         assert page.locator("#conversation dd").all_inner_texts() == ["to be?", "aye."]
         assert not page.locator("#follow-up").is_visible()
@@ -302,9 +311,13 @@ def test_a_follow_up_goes_on_from_the_answer_until_the_conversation_is_ended(bro
         assert header.prompt_text == "User: to be?\n\nAssistant: aye.\n\nUser: and why?"
         assert f"({len(header.prompt)} tokens" in lines(page)["Prompt"]
         page.click("#follow-up")
-        page.wait_for_function("document.querySelectorAll('#conversation dd').length === 4")
+        page.wait_for_function(turns, arg=4)
+        page.get_by_role("button", name="List", exact=True).click()
+        page.wait_for_function(turns, arg=0)
+        page.click("#bring-back")
+        page.wait_for_function(turns, arg=4)
         page.click("#start-over")
-        page.wait_for_selector("#conversation dd", state="detached")
+        page.wait_for_function(turns, arg=0)
         settle(page, prompt="to be?")
         run(page)
         assert saved_trace(page).run.prompt == tuple(encode("to be?"))

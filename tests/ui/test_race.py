@@ -18,6 +18,7 @@ from specviz.recordings import RECORDINGS, load_examples
 pytestmark = pytest.mark.browser
 
 EXAMPLES = load_examples()
+NOISY = 1.6  # with ratios so far apart, nothing is claimed
 
 
 def lanes(page: Page) -> list[dict[str, str]]:
@@ -70,15 +71,13 @@ def check_lane(lane: dict[str, str], lap: dict[str, Any], longest: float) -> Non
 def check_sentence(page: Page, ratios: list[float], typical: float) -> None:
     """Who wins, and how clearly: only if all repeats agree."""
     low, high = round(min(ratios), 2), round(max(ratios), 2)
-    names = [name.capitalize() for name in page.locator(".sv-lane-name").all_inner_texts()]
+    names = [name[0].upper() + name[1:] for name in page.locator(".sv-lane-name").all_inner_texts()]
     sentence = page.inner_text(".sv-race-sentence")
-    if low > 1 or high < 1:
-        winner, loser = reversed(names) if low > 1 else names
-        assert (
-            sentence.casefold() == f"{winner} wins. {loser} takes {max(typical, 1 / typical):.2f}× as long.".casefold()
-        )
-    else:
+    if low <= 1 <= high or max(ratios) > NOISY * min(ratios):
         assert sentence.startswith("No clear winner.")
+        return
+    loser, winner = names if low > 1 else reversed(names)
+    assert sentence == f"{winner} wins. {loser} takes {max(typical, 1 / typical):.2f}× as long."
 
 
 def test_a_race_plays_to_the_end_and_can_be_scrubbed(browser, stage):

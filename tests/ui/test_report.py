@@ -201,7 +201,8 @@ def test_the_race_replays_the_repeat_nearest_the_median():
         "N-gram lookup",
         "speculative",
     )
-    assert plain["steps"] == [[1.6, ["a"]], [3.2, ["b"]], [4.8, ["c"]]] and plain["tokens_per_s"] == pytest.approx(0.625)
+    assert plain["steps"] == [[1.6, ["a"]], [3.2, ["b"]], [4.8, ["c"]]]
+    assert plain["tokens_per_s"] == pytest.approx(0.625)
     assert fast["steps"][-1] == [3.0, ["c"]]
     assert shown["note"].startswith("the median of 3 repeats") and not shown["sampled"] and not shown["recorded"]
     assert shown["is_clear"] is True
