@@ -1,4 +1,4 @@
-"""The command line: `python -m specviz run | fetch | replay | bench | record`. Results go to stdout."""
+"""The command line: `python -m specviz run | fetch | replay | bench | record | space`. Results go to stdout."""
 
 from __future__ import annotations
 
@@ -113,29 +113,47 @@ def make_parser() -> argparse.ArgumentParser:
         help="make the examples' recorded runs anew",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    _add_model(record, dtype="float32")  # so that they decode again to the same ids anywhere
+    _add_model(record, dtype="float32", own=False)  # so that they decode again to the same ids anywhere
     record.add_argument("--only", metavar="ID", help="this example and no other")
     record.add_argument("--repeats", type=int, default=5, help="timed repeats of each")
     record.add_argument("--out", type=Path, default=RECORDINGS, metavar="FOLDER", help="write them there")
     record.set_defaults(command="record")
+
+    space = commands.add_parser("space", help="write a folder that is this app as a Hugging Face Space")
+    space.add_argument("--hardware", choices=["cpu", "gpu", "zerogpu"], default="cpu", help="what it will run on")
+    space.add_argument("out", type=Path, metavar="OUT", help="a folder that is empty or does not exist")
+    space.set_defaults(command="space")
     return parser
 
 
-def _add_model(parser: argparse.ArgumentParser, dtype: str = "auto") -> None:
-    parser.add_argument("--pairing", default=DEFAULT_PAIRING, help=f"one of: {', '.join(load_pairings())}")
+def _add_model(parser: argparse.ArgumentParser, dtype: str = "auto", own: bool = True) -> None:
+    """own: whether a target of the user's own may be named."""
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--pairing", default=DEFAULT_PAIRING, help=f"one of: {', '.join(load_pairings())}")
+    if own:
+        what.add_argument("--target", metavar="MODEL", help="instead of a pairing: a folder or a Hub id")
     parser.add_argument("--dtype", default=dtype, help="auto, float32, bfloat16 or float16")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps or xpu")
     parser.add_argument("--offline", action="store_true", help="use cached weights only")
 
 
 def _add_drafter(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--drafter", default="ngram", help="plain, ngram, early-exit or draft-model")
+    parser.add_argument("--drafter", default="ngram", help="plain, ngram, early-exit, draft-model or library")
     parser.add_argument("--gamma", type=int, default=5, help="draft length asked for")
     parser.add_argument("--ngram-min", type=int, default=1, help="ngram: shortest match, in tokens")
     parser.add_argument("--ngram-max", type=int, default=3, help="ngram: longest match")
     parser.add_argument("--ngram-pick", choices=["recent", "frequent"], default="recent", help="ngram: which match")
-    parser.add_argument("--exit-layer", type=int, default=24, help="early-exit: layers that draft")
-    parser.add_argument("--drafter-path", default="self", help="draft-model: a folder, or self for the target itself")
+    parser.add_argument("--exit-layer", type=int, help="early-exit: layers that draft; by default the pairing's own")
+    parser.add_argument(
+        "--drafter-path",
+        metavar="MODEL",
+        help="draft-model, library: a folder or a Hub id, or self for the target itself; by default the pairing's own",
+    )
+    parser.add_argument(
+        "--method",
+        choices=["universal", "mtp", "dflash"],
+        help="library: which of its drafters; by default the pairing's own",
+    )
 
 
 def replay_command(options: argparse.Namespace) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 import torch
-from transformers import AutoModelForCausalLM, PretrainedConfig
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from specviz.errors import UserError
+from specviz.errors import NotEnoughMemory
 from specviz.models.cache import capacity
 
 if sys.platform != "win32":
@@ -50,15 +50,22 @@ def estimate(
     context_tokens: int,
     gamma: int,
     available: int | None = None,
+    weight_bytes: int | None = None,
+    drafter_weight_bytes: int | None = None,
 ) -> Budget:
     """The memory that decoding with this pair needs.
 
     `dtype_bytes`: bytes per weight and cache entry (4 for float32, 2 for bfloat16). `context_tokens`: prompt plus new
     tokens; the caches also hold a draft of `gamma` and the token before it. `drafter_config`: a draft model with
-    weights and a cache of its own. `available`: bytes free for it, by default those of the CPU (see `available_bytes`).
+    weights and a cache of its own. `available`: bytes free for it, by default those of the CPU (see `available_bytes`);
+    the sum over all devices where a model is spread. `weight_bytes`, `drafter_weight_bytes`: the weights' true size,
+    for checkpoints that stay quantised in memory; by default parameters times `dtype_bytes`.
     """
     configs = [target_config] if drafter_config is None else [target_config, drafter_config]
-    weights = [count_parameters(config) * dtype_bytes for config in configs]
+    weights = [
+        count_parameters(config) * dtype_bytes if given is None else given
+        for config, given in zip(configs, (weight_bytes, drafter_weight_bytes), strict=False)
+    ]
     rows = context_tokens + gamma + 1
     return Budget(
         weights_target=weights[0],
@@ -71,14 +78,14 @@ def estimate(
 
 
 def check(budget: Budget) -> None:
-    """Raise UserError with the numbers when the need exceeds what is available."""
+    """Raise NotEnoughMemory with the numbers when the need exceeds what is available."""
     if budget.total <= budget.available:
         return
     weights = f"weights {human(budget.weights_target)}"
     if budget.weights_drafter:
         weights += f" + {human(budget.weights_drafter)} for the drafter"
     parts = f"{weights}, KV cache {human(budget.kv)}, logits {human(budget.logits)}"
-    raise UserError(
+    raise NotEnoughMemory(
         f"This run needs about {human(budget.total)} of memory ({parts}, headroom {human(budget.headroom)}) but "
         f"{human(budget.available)} is free, so choose fewer tokens, a 16-bit dtype or a smaller pairing, "
         "or close other programs."
@@ -86,17 +93,30 @@ def check(budget: Budget) -> None:
 
 
 def count_parameters(config: PretrainedConfig) -> int:
-    """Parameters of the model that `config` describes; tied weights once."""
+    """Parameters of the model that `config` describes; tied weights once, quantised ones unpacked."""
+    return sum(parameter.numel() for parameter in model_without_storage(config).parameters())
+
+
+def model_without_storage(config: PretrainedConfig) -> PreTrainedModel:
+    """The model that `config` describes, in float32 and unquantised, its tensors on the meta device."""
+    config = copy.deepcopy(config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
     # from_config writes the dtype into the config that it is given. float32 keeps torch's default dtype, which it
     # sets for the whole process meanwhile, as it is: other threads may be decoding.
     # The meta device holds for this thread only, unlike accelerate's init_empty_weights, which patches nn.Module.
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.float32)
-    return sum(parameter.numel() for parameter in model.parameters())
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    return model
 
 
 def kv_bytes(config: PretrainedConfig, rows: int, dtype_bytes: int) -> int:
-    """Size of the key and value cache for `rows` tokens.
+    """Size of the key and value cache for `rows` tokens, all layers together."""
+    return sum(kv_bytes_by_layer(config, rows, dtype_bytes))
+
+
+def kv_bytes_by_layer(config: PretrainedConfig, rows: int, dtype_bytes: int) -> list[int]:
+    """Size of each layer's key and value cache for `rows` tokens.
 
     Its buffers double as they fill, and keep all rows even under a sliding window, so that drafts can be taken back.
     Recurrent layers' states, whose size doesn't depend on the length, are left to the headroom.
@@ -105,8 +125,8 @@ def kv_bytes(config: PretrainedConfig, rows: int, dtype_bytes: int) -> int:
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     kinds = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
-    layers = sum(kind != "linear_attention" for kind in kinds)
-    return 2 * int(layers) * capacity(rows) * int(heads) * int(head_dim) * dtype_bytes
+    each = 2 * capacity(rows) * int(heads) * int(head_dim) * dtype_bytes
+    return [0 if kind == "linear_attention" else each for kind in kinds]
 
 
 def available_bytes(device: torch.device) -> int:

@@ -79,6 +79,7 @@ class Pairing:
     `memory_mb`: working memory in MB (10**6 bytes) of target and dearest drafter, in the number format that its
     hardware runs it in: float32 on a CPU, 16 bits on an accelerator.
     `hardware`: "cpu" (runs anywhere) or "accelerator" (too slow to be useful without one).
+    `chat`: whether the target reads chats; if not, prompts are continued as they stand.
     """
 
     id: str
@@ -87,6 +88,7 @@ class Pairing:
     drafters: tuple[DrafterPreset, ...]
     memory_mb: int
     hardware: str
+    chat: bool = True
 
     @property
     def models(self) -> tuple[ModelSource, ...]:
@@ -112,7 +114,7 @@ def pairing(id: str) -> Pairing:
 
 def _pairing(raw: object, where: str) -> Pairing:
     keys = {"id": str, "title": str, "memory_mb": int, "hardware": str}
-    entry = read_entry(raw, where, {**keys, "target": dict, "drafters": list})
+    entry = read_entry(raw, where, {**keys, "target": dict, "drafters": list}, optional={"chat": bool})
     where = f"{where} ({entry['id']})"
     if entry["hardware"] not in HARDWARE:
         raise UserError(f"{where}: hardware is {entry['hardware']!r}, so make it one of: {', '.join(HARDWARE)}.")

@@ -6,7 +6,7 @@ import datetime
 import gc
 import platform
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,30 +15,36 @@ import torch
 import transformers
 
 import specviz
-from specviz import memory
+from specviz import memory, presets
 from specviz.decoding.engine import Settings, check_prompt, decode
-from specviz.drafters import Drafter, DraftModel, make_drafter
+from specviz.drafters import ASSISTED, Assistant, Drafter, make_drafter
+from specviz.drafters.pair import check_pair
 from specviz.errors import UserError
 from specviz.models.devices import describe, pick_device, pick_dtype
+from specviz.models.examine import Examined
 from specviz.models.fetch import Progress
-from specviz.models.load import load_model
+from specviz.models.load import load_model, place_model
 from specviz.models.pack import is_packed
-from specviz.models.sources import locate
+from specviz.models.placement import CONTEXT, GAMMA, free_memory, numbered, places
+from specviz.models.sources import LocalModel, examine, obtain
 from specviz.models.target import Target
-from specviz.presets import Pairing, pairing
+from specviz.presets import ModelSource, Pairing
+from specviz.prompts import Turn, check_text, conversation, encode
 from specviz.trace import Run, Step
-
-MAX_PROMPT_CHARS = 200_000  # refused before it is tokenised
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A target in memory. Whoever decodes holds its device's lock, from prefill to the last step."""
+    """A target in memory, and the separate model that drafts for it if one was asked for. Whoever decodes holds its
+    device's lock, from prefill to the last step.
+    """
 
     pairing: Pairing
     target: Target
-    notes: tuple[str, ...]  # what was substituted
-    folder: Path = Path()  # where its weights lie
+    notes: tuple[str, ...] = ()  # what was substituted, and where the weights lie if not on one device
+    folder: Path = Path()  # where the target's weights lie
+    drafts: ModelSource | None = None
+    assistant: Assistant | None = None  # `drafts`, in memory
 
     @property
     def lock(self) -> threading.Lock:
@@ -46,98 +52,90 @@ class Loaded:
         return _locks.setdefault(str(self.target.device), threading.Lock())
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What was said before in a conversation."""
-
-    user: str
-    assistant: str
-
-
 _locks: dict[str, threading.Lock] = {}  # by device
-_loaded: dict[tuple[str, str, str], Loaded] = {}
-_loading = threading.Lock()
+_loading = threading.Lock()  # what is free is looked up and then taken: one at a time
 
 
 def load(
-    pairing_id: str,
+    pairing: Pairing | str,
+    drafts: ModelSource | None = None,
     *,
     device: str = "auto",
     dtype: str = "auto",
     offline: bool = False,
     progress: Progress | None = None,
+    having: Collection[Loaded] = (),
 ) -> Loaded:
-    """The pairing's target, loaded once per process and number format.
+    """The pairing's target in memory, and the model that `drafts` for it, if any, beside it.
 
-    Raises UserError if the pairing, device or dtype is unknown, the weights can't be had, or memory does not suffice.
+    pairing: itself, or the id of one that is shipped. having: what is in memory already and serves again.
+    Raises UserError if the pairing, device or dtype is unknown or the weights can't be had or used, and
+    NotEnoughMemory, with the numbers, if they do not fit.
     """
-    chosen = pairing(pairing_id)
+    chosen = presets.pairing(pairing) if isinstance(pairing, str) else pairing
     on = pick_device(device)
     precision = pick_dtype(dtype, on)
-    key = (pairing_id, str(on), str(precision))
+    say = progress or (lambda text, fraction: None)
+    place = numbered(on)
+    fitting = [ready for ready in having if ready.target.device == place and ready.target.dtype == precision]
+    targets = [ready for ready in fitting if ready.pairing.target == chosen.target]
+    assistants = [ready for ready in fitting if drafts is not None and ready.drafts == drafts]
+    if targets and (drafts is None or assistants):
+        return replace(targets[0], pairing=chosen, drafts=drafts, assistant=assistants[0].assistant if drafts else None)
+    wanted = [*([] if targets else [chosen.target]), *([] if drafts is None or assistants else [drafts])]
+    examined = [examine(source, offline=offline, progress=progress) for source in wanted]
+    _check(examined, chosen, drafts, precision, on)
+    local = {each.source.id: obtain(each, offline=offline, progress=progress) for each in examined}
     with _loading:
-        if key not in _loaded:
-            _loaded[key] = _load(chosen, on, precision, offline, progress)
-        return _loaded[key]
+        say("loading the model", None)
+        if targets:
+            found = replace(targets[0], pairing=chosen)
+        else:
+            reserve = sum(_need(each, precision) for each in examined if each.source == drafts)
+            found = _load_target(chosen, local[chosen.target.id], precision, on, reserve)
+        if assistants:
+            found = replace(found, assistant=assistants[0].assistant)
+        elif drafts is not None:
+            found = _load_assistant(drafts, local[drafts.id], found)
+        gc.collect()
+        gc.freeze()  # what is loaded stays; without this, Python looks through all of it again and again while decoding
+    return replace(found, drafts=drafts)
 
 
-def _load(
-    chosen: Pairing, device: torch.device, dtype: torch.dtype, offline: bool, progress: Progress | None
-) -> Loaded:
-    local = locate(chosen.target, offline=offline, progress=progress)
-    if progress:
-        progress("loading the model", None)
-    model, tokenizer = load_model(local.path, dtype, device)
-    gc.collect()
-    gc.freeze()  # what is loaded stays; without this, Python looks through all of it again and again while decoding
-    return Loaded(chosen, Target(model, tokenizer, chosen.target.name, local.weight_hash), local.notes, local.path)
+def _check(
+    wanted: Sequence[Examined], pairing: Pairing, drafts: ModelSource | None, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Whether what is to be fetched and loaded fits in memory, and its parts fit each other."""
+    kind = next((preset.kind for preset in pairing.drafters if preset.model == drafts), "plain")
+    first, second = wanted[0], wanted[1] if len(wanted) > 1 else None
+    free = sum(free_memory(device).values())
+    sizes = {"dtype_bytes": dtype.itemsize, "context_tokens": CONTEXT, "gamma": GAMMA}
+    check_pair(first, second, kind if second else "plain", **sizes, available=free)
 
 
-def encode(target: Target, prompt: str, *, raw: bool = False, history: Sequence[Turn] = ()) -> list[int]:
-    """Token ids of a prompt: a user turn in the chat template, after the turns before it, or the bare text of all.
-
-    Nothing is added to either.
-    """
-    if not (prompt if raw else prompt.strip()):
-        raise UserError("The prompt is empty; type something.")
-    text = conversation(prompt, raw=raw, history=history)
-    check_text(text, "The conversation" if history else "The prompt")
-    if len(text) > MAX_PROMPT_CHARS:
-        what = "conversation" if history else "prompt"
-        raise UserError(f"The {what} has {len(text)} characters; the limit is {MAX_PROMPT_CHARS}, so shorten it.")
-    tokenizer = target.tokenizer
-    if tokenizer is None:
-        raise UserError(f"{target.name} has no tokenizer, so it can't read text.")
-    if raw:
-        return list(tokenizer.encode(text, add_special_tokens=False))
-    if not tokenizer.chat_template:
-        raise UserError(f"{target.name} has no chat template; use the raw prompt.")
-    messages = [{"role": role, "content": said} for role, said in _messages(prompt, history)]
-    return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False))
+def _need(model: Examined, dtype: torch.dtype) -> int:
+    """Bytes of memory that the model takes, with a context that is long enough for most."""
+    size = model.weight_bytes if model.compact else None
+    sizes = {"dtype_bytes": dtype.itemsize, "context_tokens": CONTEXT, "gamma": GAMMA}
+    return memory.estimate(model.config, **sizes, available=0, weight_bytes=size).total
 
 
-def conversation(prompt: str, *, raw: bool = False, history: Sequence[Turn] = ()) -> str:
-    """A prompt and the turns before it as one text: what the target reads if raw, else each turn under its role."""
-    if not history:
-        return prompt
-    messages = _messages(prompt, history)
-    if raw:
-        return "".join(said for _, said in messages)
-    return "\n\n".join(f"{role.capitalize()}: {said}" for role, said in messages)
+def _load_target(pairing: Pairing, local: LocalModel, dtype: torch.dtype, device: torch.device, reserve: int) -> Loaded:
+    """reserve: bytes to leave free beside it, for the model that drafts."""
+    name = pairing.target.name
+    placement = place_model(local.path, dtype, device, name=name, reserve=reserve)
+    model, tokenizer = load_model(local.path, dtype, device, placement=placement)
+    target = Target(model, tokenizer, name, local.weight_hash)
+    return Loaded(pairing, target, (*local.notes, *placement.notes), local.path)
 
 
-def _messages(prompt: str, history: Sequence[Turn]) -> list[tuple[str, str]]:
-    """Role and text of every message, the prompt last."""
-    before = [said for turn in history for said in (("user", turn.user), ("assistant", turn.assistant))]
-    return [*before, ("user", prompt)]
-
-
-def check_text(text: str, what: str) -> None:
-    """Refuse what is no text: bytes that some decoder let through as half characters."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise UserError(f"{what} holds bytes that are not UTF-8; write it in UTF-8.") from None
+def _load_assistant(source: ModelSource, local: LocalModel, beside: Loaded) -> Loaded:
+    """The model that drafts, on the target's device and in its number format."""
+    dtype, device = beside.target.dtype, beside.target.device
+    placement = place_model(local.path, dtype, device, name=source.name)
+    model, tokenizer = load_model(local.path, dtype, device, placement=placement)
+    assistant = Assistant(model, tokenizer, source.name, local.weight_hash)
+    return replace(beside, assistant=assistant, notes=(*beside.notes, *local.notes, *placement.notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +190,7 @@ def prepare(
     target = loaded.target
     for string in settings.stop_strings:
         check_text(string, "A stop string")
-    drafter = make_drafter(drafter_kind, target, drafter_settings)
+    drafter = make_drafter(drafter_kind, target, drafter_settings, loaded.assistant)
     ids = encode(target, prompt, raw=raw_prompt, history=history)
     check_prompt(target, ids)
     if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
@@ -201,9 +199,9 @@ def prepare(
     agreement = getattr(drafter, "agreement", None)
     shared_settings = dict(drafter_settings)
     drafter_weights = {}
-    if isinstance(drafter, DraftModel) and drafter.model is not target.model:
-        shared_settings["source"] = drafter.name  # traces are shared: the folder's name and hash, not where it lies
-        drafter_weights[drafter.name] = drafter.weights
+    if loaded.assistant is not None and drafter_kind in ASSISTED:
+        shared_settings["source"] = loaded.assistant.name  # traces are shared: the name, not where it lies
+        drafter_weights[loaded.assistant.name] = loaded.assistant.weights
     notes = [*loaded.notes, *([agreement.note] if agreement and agreement.note else [])]
     room = settings.max_new_tokens if target.max_tokens is None else target.max_tokens - len(ids) + 1
     if 0 < room < settings.max_new_tokens:
@@ -253,7 +251,7 @@ def budget(prepared: Prepared) -> memory.Budget:
         dtype_bytes=target.dtype.itemsize,
         context_tokens=len(prepared.prompt) + prepared.settings.max_new_tokens,
         gamma=prepared.settings.gamma,
-        available=memory.available_bytes(target.device),
+        available=sum(memory.available_bytes(place) for place in places(target.model)),
     )
     if draft_model is target.model:  # its own drafter: a second cache, but the same weights
         need = replace(need, weights_drafter=0, headroom=need.headroom // 2)

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 from fakes import chat_target, tiny_model
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 from specviz import runs, trace
 from specviz.cli import main, make_parser
@@ -29,7 +31,13 @@ KEYS = {
 def target(monkeypatch):
     target = chat_target()
     loaded = runs.Loaded(pairing("smollm2-135m"), target, ("a note of the loader",))
-    monkeypatch.setattr(runs, "load", lambda *_, **__: loaded)
+    load = runs.load
+
+    def with_the_tiny_target(pairing, drafts=None, **where):
+        where |= {"device": "cpu", "dtype": "float32", "having": [replace(loaded, pairing=pairing)]}
+        return load(pairing, drafts, **where)
+
+    monkeypatch.setattr(runs, "load", with_the_tiny_target)
     return target
 
 
@@ -127,6 +135,37 @@ def test_a_draft_model_from_a_folder(target, capsys, tmp_path):
     assert result["memory"]["estimated"] > run(capsys, "--drafter", "plain")["memory"]["estimated"]
 
 
+@pytest.fixture
+def own(tmp_path):
+    """Folders of the user's own: a target and a small model that speak the same tokens, and one that does not."""
+    tokenizer = chat_target().tokenizer
+    for name, seed in (("large", 1), ("small", 2), ("stranger", 3)):
+        tiny_model("llama", seed, vocab_size=300, num_hidden_layers=3).save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+    words = {"<unk>": 0, **{word: index for index, word in enumerate(["a", "b", "c", "ab", "abc"], start=1)}}
+    backend = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    PreTrainedTokenizerFast(tokenizer_object=backend).save_pretrained(tmp_path / "stranger")
+    return tmp_path
+
+
+def test_a_target_and_a_drafter_of_the_users_own(capsys, own):
+    pair = ["--target", str(own / "large"), "--drafter", "draft-model", "--drafter-path", str(own / "small")]
+    result = run(capsys, *pair, "--device", "cpu", "--dtype", "float32", "--baseline", "--repeats", "1")
+    assert (result["run"]["target"], result["run"]["drafter_settings"]) == ("large", {"source": "small"})
+    assert result["baseline"]["identical"] is True and result["acceptance"]["drafted"] > 0
+    assert list(result["run"]["weights"]) == ["large", "small"]
+    exits = run(capsys, "--target", str(own / "large"), "--drafter", "early-exit", "--device", "cpu")
+    assert exits["run"]["drafter_settings"] == {"exit_layer": 2}, "where the target's first layers leave off"
+
+
+def test_models_that_do_not_fit_each_other_are_refused_before_they_are_loaded(capsys, own, monkeypatch):
+    monkeypatch.setattr(runs, "load_model", None)
+    pair = ["--target", str(own / "large"), "--drafter", "draft-model", "--drafter-path", str(own / "stranger")]
+    assert main(["run", "--prompt", "x", "--device", "cpu", *pair]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("specviz: stranger has another tokenizer than large") and "universal" in error
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [
@@ -142,8 +181,11 @@ def test_a_draft_model_from_a_folder(target, capsys, tmp_path):
         (["run", "--prompt", "x", "--ngram-min", "3", "--ngram-max", "2"], "N-grams of 3 to 2"),
         (["run", "--prompt", "x", "--drafter", "early-exit", "--exit-layer", "4"], "give 1 to 3"),
         (["run", "--prompt-file", "/nowhere/prompt.txt"], "can't be read"),
-        (["run", "--prompt", "x", "--drafter", "draft-model", "--drafter-path", "/nowhere"], "holds no model"),
+        (["run", "--prompt", "x", "--drafter", "draft-model", "--drafter-path", "/nowhere"], "does not exist"),
         (["run", "--prompt", "x", "--trace", "/nowhere/t.jsonl"], "can't be written"),
+        (["run", "--prompt", "x", "--target", "/nowhere"], "The folder /nowhere does not exist"),
+        (["run", "--prompt", "x", "--target", "a", "--pairing", "b"], "not allowed with argument"),
+        (["run", "--prompt", "x", "--drafter", "library", "--method", "magic"], "invalid choice"),
         (["replay", "/nowhere/t.jsonl"], "can't be read"),
         (["bench", "--drafter", "draft-model"], "no counterpart"),
         (["bench", "--gamma", "0"], "must be at least 1"),
@@ -168,6 +210,7 @@ def test_user_errors_exit_2_with_one_line(target, capsys, arguments, words):
 @pytest.mark.parametrize("model", ["pickle", "broken", "incomplete"])
 def test_a_folder_without_sound_safetensors_is_refused(target, capsys, tmp_path, model):
     tiny_model("llama", vocab_size=target.vocab_size).save_pretrained(tmp_path)
+    target.tokenizer.save_pretrained(tmp_path)
     weights = tmp_path / "model.safetensors"
     if model == "pickle":
         weights.rename(tmp_path / "pytorch_model.bin")
@@ -179,7 +222,7 @@ def test_a_folder_without_sound_safetensors_is_refused(target, capsys, tmp_path,
         save_file(tensors, weights, {"format": "pt"})
     assert main(["run", "--prompt", "x", "--drafter", "draft-model", "--drafter-path", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    words = {"pickle": "no .safetensors file", "broken": "can't be loaded", "incomplete": "missing, first model.norm"}
+    words = {"pickle": "only as pickles", "broken": "damaged or incomplete", "incomplete": "missing, first model.norm"}
     assert words[model] in error
 
 

@@ -17,10 +17,11 @@ ENGINE_HALF = (
     ("errors",),
     ("trace", "comparison", "decoding.sampling", "decoding.draft", "presets", "recordings"),
     ("decoding.verify", "models", "memory"),
+    ("prompts",),
     ("drafters",),
     ("decoding",),
     ("measure",),
-    ("runs", "bench", "training"),
+    ("runs", "own", "bench", "training"),
 )
 ANALYSIS_HALF = (
     ("errors",),
@@ -29,7 +30,7 @@ ANALYSIS_HALF = (
     ("metrics", "theory", "golden"),
     ("figures", "replay", "connect"),
 )
-BOTH_HALVES = ("ui", "cli", "commands", "__main__", "workloads")  # these may import anything
+BOTH_HALVES = ("ui", "cli", "commands", "summary", "__main__", "workloads")  # these may import anything
 
 PARTS = {part for half in (ENGINE_HALF, ANALYSIS_HALF, (BOTH_HALVES,)) for line in half for part in line}
 HEAVY = ("torch", "transformers")  # what the analysis half does without

@@ -1,5 +1,6 @@
 """The shipped pairings, and that a mistake in the file is named rather than ignored."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,11 +34,55 @@ def test_the_default_pairing():
     assert defaults["draft-model"]["source"] == "self"
 
 
+MODELS = [model for found in load_pairings().values() for model in found.models]
+GATED = ("meta-llama", "facebook", "google")  # owners that want their terms accepted before a download
+
+
+def test_the_default_pairing_comes_first():
+    assert next(iter(load_pairings())) == "smollm2-135m"
+
+
 def test_every_name_of_something_elsewhere_is_sourced():
+    for model in MODELS:
+        for place in (model.wheel, model.hub):
+            assert place is None or (place.source is not None and place.source.startswith("https://"))
+
+
+def test_an_id_names_one_model():
+    """It is the name of a folder in the cache."""
+    assert len({model.id for model in MODELS}) == len(set(MODELS))
+
+
+def test_the_canonical_weights_serve_wherever_the_default_target_drafts():
+    default = pairing("smollm2-135m").target
+    drafting = [model for model in MODELS if model.hub == default.hub]
+    assert len(drafting) >= 4 and set(drafting) == {default}
+
+
+def test_every_model_can_be_fetched_from_the_hub_and_says_whether_it_is_gated():
+    for model in MODELS:
+        assert model.hub is not None and model.licence, "a gated model's page is that of its repository"
+        owner, _, name = model.hub.repo.partition("/")
+        assert name and model.gated == (owner in GATED)
+        assert re.fullmatch("main|[0-9a-f]{40}", model.hub.revision)
+
+
+def test_titles_tell_pairings_and_their_drafters_apart():
+    titles = [found.title for found in load_pairings().values()]
+    assert len(set(titles)) == len(titles)
     for found in load_pairings().values():
-        for model in found.models:
-            for place in (model.wheel, model.hub):
-                assert place is None or place.source
+        offered = [preset.title for preset in found.drafters]
+        assert len(set(offered)) == len(offered)
+        assert all(preset.note.endswith(".") for preset in found.drafters)
+
+
+def test_a_drafter_has_a_model_if_its_kind_wants_one():
+    for found in load_pairings().values():
+        for preset in found.drafters:
+            wants = preset.kind == "draft-model" and preset.defaults.get("source") != "self"
+            wants = wants or preset.defaults.get("method") == "universal"
+            assert (preset.model is not None) == wants
+            assert ("gamma" in preset.defaults) == (preset.kind != "plain")
 
 
 def test_an_unknown_pairing_names_the_known_ones():

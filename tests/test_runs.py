@@ -10,9 +10,10 @@ from fakes import chat_target, tiny_model
 
 from specviz import memory, runs
 from specviz.decoding.engine import Settings
+from specviz.drafters import Assistant
 from specviz.errors import UserError
-from specviz.presets import pairing
-from specviz.runs import Turn
+from specviz.presets import DrafterPreset, ModelSource, Pairing, pairing
+from specviz.prompts import MAX_PROMPT_CHARS, Turn, encode
 from specviz.trace import Trace
 
 
@@ -33,13 +34,13 @@ def test_a_context_that_ends_before_the_budget_is_said(loaded):
 
 def test_prompts_that_cannot_be_read(loaded):
     with pytest.raises(UserError, match="empty"):
-        runs.encode(loaded.target, " \n")
+        encode(loaded.target, " \n")
     with pytest.raises(UserError, match="the limit is"):
-        runs.encode(loaded.target, "x" * (runs.MAX_PROMPT_CHARS + 1))
+        encode(loaded.target, "x" * (MAX_PROMPT_CHARS + 1))
     loaded.target.tokenizer.chat_template = None
     with pytest.raises(UserError, match="use the raw prompt"):
-        runs.encode(loaded.target, "x")
-    assert runs.encode(loaded.target, "x", raw=True) == loaded.target.tokenizer.encode("x")
+        encode(loaded.target, "x")
+    assert encode(loaded.target, "x", raw=True) == loaded.target.tokenizer.encode("x")
 
 
 def test_the_header_is_enough_to_do_the_run_again(loaded):
@@ -62,14 +63,52 @@ def test_the_header_is_enough_to_do_the_run_again(loaded):
     assert {"torch", "transformers", "specviz", "python", "linear layers"} == set(header.versions)
 
 
-def test_one_load_per_pairing_device_and_format(monkeypatch):
-    loads = []
-    monkeypatch.setattr(runs, "_load", lambda *arguments: loads.append(arguments) or object())
-    monkeypatch.setattr(runs, "_loaded", {})
-    first = runs.load("smollm2-135m", device="cpu", dtype="float32")
-    assert runs.load("smollm2-135m", device="cpu", dtype="float32") is first
-    assert runs.load("smollm2-135m", device="cpu", dtype="bfloat16") is not first
-    assert len(loads) == 2
+def saved(folder, seed, **overrides):
+    """A tiny model that reads bytes, as somebody might have it on disk."""
+    tokenizer = chat_target().tokenizer
+    tiny_model("llama", seed, vocab_size=len(tokenizer), **overrides).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return ModelSource(folder.name, folder.name, "none", path=folder)
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A pairing of two folders: a target, and a smaller model that drafts."""
+    target, small = saved(tmp_path / "large", 1), saved(tmp_path / "small", 2, num_hidden_layers=1)
+    drafters = (
+        DrafterPreset("plain", "None", {}, ""),
+        DrafterPreset("draft-model", "Small", {"gamma": 3}, "", small),
+    )
+    return Pairing("own", "Own", target, drafters, 1, "cpu")
+
+
+def test_a_pairing_of_two_models_runs_and_the_header_names_both(own):
+    drafts = own.drafters[1].model
+    loaded = runs.load(own, drafts, device="cpu", dtype="float32")
+    assert loaded.assistant.model.config.num_hidden_layers == 1 and loaded.drafts == drafts
+    settings = Settings(gamma=3, max_new_tokens=12, stop_tokens=frozenset())
+    prepared = runs.prepare(loaded, "draft-model", {}, "abc", settings)
+    plain = runs.prepare(loaded, "plain", {}, "abc", settings)
+    tokens = [[token for step in each.steps() for token in step.committed] for each in (prepared, plain)]
+    assert tokens[0] == tokens[1] and len(tokens[0]) == 12
+    assert prepared.run.drafter_settings == {"source": "small"}, "no path of this machine in a trace"
+    assert list(prepared.run.weights) == ["large", "small"] and plain.run.drafter_settings == {}
+    hashes = list(prepared.run.weights.values())
+    assert [len(each) for each in hashes] == [64, 64] and hashes[0] != hashes[1]
+
+
+def test_what_is_in_memory_serves_again_and_no_other(own):
+    drafts = own.drafters[1].model
+    alone = runs.load(own, device="cpu", dtype="float32")
+    assert alone.assistant is None and alone.drafts is None
+    both = runs.load(own, drafts, device="cpu", dtype="float32", having=[alone])
+    assert both.target is alone.target and both.assistant is not None
+    again = runs.load(replace(own, id="other"), drafts, device="cpu", dtype="float32", having=[alone, both])
+    assert (again.target, again.assistant, again.pairing.id) == (both.target, both.assistant, "other")
+    without = runs.load(own, device="cpu", dtype="float32", having=[both])
+    assert without.target is both.target and without.assistant is None and without.drafts is None
+    other = runs.load(own, drafts, device="cpu", dtype="bfloat16", having=[both])
+    assert other.target is not both.target and other.assistant is not both.assistant
 
 
 def test_limits_on_the_prompt_are_said_before_anything_runs(loaded):
@@ -77,18 +116,6 @@ def test_limits_on_the_prompt_are_said_before_anything_runs(loaded):
         runs.prepare(loaded, "plain", {}, "x" * 300, Settings())
     with pytest.raises(UserError, match="has 102 tokens; this page takes 64"):
         runs.prepare(loaded, "plain", {}, "x" * 100, Settings(), max_prompt_tokens=64)
-
-
-def test_the_header_identifies_a_draft_model_by_its_weights(loaded, tmp_path):
-    hashes = []
-    for seed in (1, 1, 2):
-        folder = tmp_path / f"small-{len(hashes)}"
-        tiny_model("llama", seed, vocab_size=loaded.target.vocab_size, num_hidden_layers=1).save_pretrained(folder)
-        loaded.target.tokenizer.save_pretrained(folder)
-        run = runs.prepare(loaded, "draft-model", {"source": str(folder)}, "abc", Settings()).run
-        hashes.append(run.weights[folder.name])
-        assert run.drafter_settings == {"source": folder.name}, "no path of this machine in a trace"
-    assert len(hashes[0]) == 64 and hashes[0] == hashes[1] != hashes[2]
 
 
 @pytest.mark.parametrize("where", ["prompt", "stop"])
@@ -106,29 +133,29 @@ HISTORY = (Turn("abc", "de"), Turn("f", "ghé"))
 def test_a_conversation_is_the_template_over_all_turns(loaded):
     """The template of the tiny target brackets every message."""
     tokenizer = loaded.target.tokenizer
-    ids = runs.encode(loaded.target, "xy", history=HISTORY)
+    ids = encode(loaded.target, "xy", history=HISTORY)
     expected = "<s>abc</s><s>de</s><s>f</s><s>ghé</s><s>xy</s>"
     assert ids == tokenizer.encode(expected, add_special_tokens=False)
-    assert runs.encode(loaded.target, "xy") == tokenizer.encode("<s>xy</s>", add_special_tokens=False)
+    assert encode(loaded.target, "xy") == tokenizer.encode("<s>xy</s>", add_special_tokens=False)
 
 
 def test_roles_alternate_and_the_target_is_asked_to_go_on(loaded):
     tokenizer = loaded.target.tokenizer
     each = "{% for m in messages %}{{ m['role'] }}={{ m['content'] }};{% endfor %}"
     tokenizer.chat_template = each + "{% if add_generation_prompt %}>{% endif %}"
-    ids = runs.encode(loaded.target, "xy", history=HISTORY)
+    ids = encode(loaded.target, "xy", history=HISTORY)
     assert tokenizer.decode(ids) == "user=abc;assistant=de;user=f;assistant=ghé;user=xy;>"
 
 
 def test_a_raw_conversation_is_everything_in_a_row(loaded):
-    ids = runs.encode(loaded.target, "xy", raw=True, history=HISTORY)
+    ids = encode(loaded.target, "xy", raw=True, history=HISTORY)
     assert ids == loaded.target.tokenizer.encode("abcdefghéxy", add_special_tokens=False)
 
 
 def test_the_header_shows_the_whole_conversation(loaded):
     chat = runs.prepare(loaded, "plain", {}, "xy", Settings(), history=HISTORY)
     assert chat.run.prompt_text == "User: abc\n\nAssistant: de\n\nUser: f\n\nAssistant: ghé\n\nUser: xy"
-    assert list(chat.run.prompt) == chat.prompt == runs.encode(loaded.target, "xy", history=HISTORY)
+    assert list(chat.run.prompt) == chat.prompt == encode(loaded.target, "xy", history=HISTORY)
     raw = runs.prepare(loaded, "plain", {}, "xy", Settings(), history=HISTORY, raw_prompt=True)
     assert raw.run.prompt_text == "abcdefghéxy" and not raw.run.chat_template
     alone = runs.prepare(loaded, "plain", {}, "xy", Settings())
@@ -137,13 +164,13 @@ def test_the_header_shows_the_whole_conversation(loaded):
 
 def test_conversations_that_cannot_be_read(loaded):
     with pytest.raises(UserError, match="The prompt is empty"):
-        runs.encode(loaded.target, " ", history=HISTORY)
+        encode(loaded.target, " ", history=HISTORY)
     with pytest.raises(UserError, match="The conversation holds bytes that are not UTF-8"):
-        runs.encode(loaded.target, "x", history=[Turn("caf\udce9", "y")])
-    half = "x" * (runs.MAX_PROMPT_CHARS // 2)
+        encode(loaded.target, "x", history=[Turn("caf\udce9", "y")])
+    half = "x" * (MAX_PROMPT_CHARS // 2)
     for raw in (False, True):
         with pytest.raises(UserError, match=r"The conversation has \d+ characters; the limit is"):
-            runs.encode(loaded.target, "x", raw=raw, history=[Turn(half, half)])
+            encode(loaded.target, "x", raw=raw, history=[Turn(half, half)])
 
 
 # --- turns on a device, and its memory -----------------------------------------------------------------------------
@@ -160,7 +187,7 @@ def test_two_targets_on_one_device_take_turns(loaded):
     assert replace(loaded, target=SimpleNamespace(device=torch.device("cuda", 1))).lock is elsewhere.lock
 
 
-def test_the_budget_is_the_estimate_and_what_the_device_has(loaded, monkeypatch, tmp_path):
+def test_the_budget_is_the_estimate_and_what_the_device_has(loaded, monkeypatch):
     asked = []
     monkeypatch.setattr(memory, "available_bytes", lambda device: asked.append(device) or 10**9)
     settings = Settings(gamma=3, max_new_tokens=20)
@@ -182,7 +209,6 @@ def test_the_budget_is_the_estimate_and_what_the_device_has(loaded, monkeypatch,
     assert own == replace(twice, weights_drafter=0, headroom=twice.headroom // 2), "two caches, the same weights"
 
     small = tiny_model("llama", vocab_size=target.vocab_size, num_hidden_layers=1)
-    small.save_pretrained(tmp_path)
-    target.tokenizer.save_pretrained(tmp_path)
-    other = runs.budget(runs.prepare(loaded, "draft-model", {"source": str(tmp_path)}, "abc", settings))
+    with_it = replace(loaded, assistant=Assistant(small, target.tokenizer, "small"))
+    other = runs.budget(runs.prepare(with_it, "draft-model", {}, "abc", settings))
     assert other == estimate(plain.prompt, small.config) and other.weights_drafter > 0

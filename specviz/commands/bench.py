@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 
-from specviz import bench, runs
+from specviz import bench
 from specviz.commands.common import drafter_settings, load, say
 from specviz.drafters import make_drafter
 from specviz.errors import UserError
 from specviz.models.load import load_model
+from specviz.prompts import encode
 
 
 def command(options: argparse.Namespace) -> None:
@@ -20,8 +21,8 @@ def command(options: argparse.Namespace) -> None:
     if options.drafter == "ngram" and (options.ngram_min, options.ngram_pick) != (1, "recent"):
         raise UserError("transformers' lookup knows no --ngram-min and no --ngram-pick; leave them out here.")
     loaded = load(options)
-    drafter = make_drafter(options.drafter, loaded.target, drafter_settings(options))
-    prompt = runs.encode(loaded.target, options.prompt)
+    drafter = make_drafter(options.drafter, loaded.target, drafter_settings(options, loaded.pairing))
+    prompt = encode(loaded.target, options.prompt)
     say("loading transformers' copy of the target, unpacked")
     rival, _ = load_model(loaded.folder, loaded.target.dtype, loaded.target.device, packed=False)
     for timed in bench.against_transformers(

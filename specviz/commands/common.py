@@ -11,25 +11,43 @@ import transformers
 
 from specviz import measure, runs
 from specviz.comparison import Comparison
-from specviz.drafters import DRAFTERS, make_drafter
+from specviz.drafters import ASSISTED, DRAFTERS, make_drafter
+from specviz.errors import UserError
+from specviz.models.sources import own_model
+from specviz.own import ITSELF, own_pairing
+from specviz.presets import Pairing, pairing
 
 
-def drafter_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """The options that the chosen drafter kind takes."""
+def drafter_settings(options: argparse.Namespace, pairing: Pairing) -> dict[str, Any]:
+    """The options that the chosen drafter kind takes; what is left out is as the pairing has it."""
+    offered = (preset.defaults for preset in pairing.drafters if preset.kind == options.drafter)
+    usual = next(offered, {})
+    exit_layer = usual.get("exit_layer") if options.exit_layer is None else options.exit_layer
+    if options.drafter == "early-exit" and exit_layer is None:
+        raise UserError(f"{pairing.title} names no layer to leave early; choose one with --exit-layer.")
     return {
         "ngram": {"ngram_min": options.ngram_min, "ngram_max": options.ngram_max, "pick": options.ngram_pick},
-        "early-exit": {"exit_layer": options.exit_layer},
-        "draft-model": {"source": options.drafter_path},
+        "early-exit": {"exit_layer": exit_layer},
+        "library": {"method": options.method or usual.get("method", "universal")},
     }.get(options.drafter, {})
 
 
 def load(options: argparse.Namespace) -> runs.Loaded:
-    """The pairing's target."""
+    """The target that the options name, and the model that drafts for it if the drafter is of a kind that takes one."""
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    return runs.load(
-        options.pairing, device=options.device, dtype=options.dtype, offline=options.offline, progress=progress()
-    )
+    where = {"device": options.device, "dtype": options.dtype, "offline": options.offline, "progress": progress()}
+    drafting = getattr(options, "drafter", None)
+    named = getattr(options, "drafter_path", None) if drafting in ASSISTED else None
+    if getattr(options, "target", None) is None:
+        chosen = pairing(options.pairing)
+        offered = (preset.model for preset in chosen.drafters if preset.kind == drafting)
+        drafts = next(offered, None) if named is None else None if named == ITSELF else own_model(named)
+        return runs.load(chosen, drafts, **where)
+    found = own_pairing(options.target, "" if named in (None, ITSELF) else named, kind=drafting, **where)
+    if found.note:
+        say(found.note)
+    return runs.load(found.pairing, found.drafter.source if found.drafter else None, **where)
 
 
 def check_drafter(kind: str) -> None:

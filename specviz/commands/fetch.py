@@ -1,4 +1,4 @@
-"""`fetch`: get a pairing's weights ahead of time."""
+"""`fetch`: get the weights of a pairing, its drafters' models among them, ahead of time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from specviz.presets import pairing
 
 
 def command(options: argparse.Namespace) -> None:
-    model = locate(pairing(options.pairing).target, offline=options.offline, progress=progress())
-    print(f"{model.path}\nsource: {model.source}\nsha256: {model.weight_hash}")
-    for note in model.notes:
-        say(note)
+    for source in {source.id: source for source in pairing(options.pairing).models}.values():
+        model = locate(source, offline=options.offline, progress=progress())
+        print(f"{source.name}: {model.path}\nsource: {model.source}\nhash: {model.weight_hash}")
+        for note in model.notes:
+            say(note)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from specviz import measure, memory, metrics, replay, runs, trace
+from specviz import replay, runs, trace
 from specviz.commands.common import check_drafter, compare, drafter_settings, load, say
 from specviz.comparison import Comparison
 from specviz.decoding.engine import Settings
 from specviz.decoding.sampling import Sampler
 from specviz.drafters import Plain
 from specviz.errors import UserError
+from specviz.summary import report
 from specviz.trace import Step, Trace
 
 
@@ -32,7 +31,7 @@ def command(options: argparse.Namespace) -> None:
     prepared = runs.prepare(
         loaded,
         options.drafter,
-        drafter_settings(options),
+        drafter_settings(options, loaded.pairing),
         prompt,
         settings,
         raw_prompt=options.raw_prompt,
@@ -73,43 +72,6 @@ def command(options: argparse.Namespace) -> None:
         replay.write_text(sys.stdout, "\n\n" + replay.render_summary(result) + "\n")
         if comparison:
             print(in_words(comparison))
-
-
-def report(
-    prepared: runs.Prepared, result: Trace, comparison: Comparison | None, plain_steps: Sequence[Step]
-) -> dict[str, Any]:
-    """The object that `run --json` prints."""
-    return {
-        "schema": trace.SCHEMA,
-        "text": result.text,
-        "tokens": list(result.tokens),
-        "finish_reason": result.finish_reason,
-        "lossless": result.run.lossless,
-        "rule": result.run.rule,
-        "warnings": list(result.warnings),
-        "acceptance": trace.plain(metrics.acceptance(result)),
-        "timing": trace.plain(metrics.timing(result)),
-        "cost_ratio": measure.cost_ratio(result.steps, plain_steps),
-        "verify_cost": measure.verify_cost(result.steps, plain_steps),
-        "memory": {
-            "estimated": runs.estimated_bytes(prepared),
-            "peak": memory.peak_bytes(prepared.loaded.target.device),
-        },
-        "baseline": baseline(comparison) if comparison else None,
-        "run": trace.plain(result.run),
-    }
-
-
-def baseline(comparison: Comparison) -> dict[str, Any]:
-    divergence = comparison.divergence
-    return {
-        "tokens_per_s": comparison.plain_tokens_per_s,
-        "speedup": comparison.speedup,
-        "spread": list(comparison.spread) if comparison.spread else None,
-        "repeats": comparison.repeats,
-        "identical": comparison.identical,
-        "first_divergence": trace.plain(divergence) if divergence else None,
-    }
 
 
 def in_words(comparison: Comparison) -> str:

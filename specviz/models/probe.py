@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from specviz.errors import UserError
 from specviz.models.cache import PrefixCache
+from specviz.models.placement import compute_dtype, input_device
 
 READ, WRONG, REST = 3, 2, 3  # tokens: read first, read and taken back, read last
 TOLERANCE = {torch.float32: 2e-3, torch.float64: 1e-6}  # of the largest logit; 16-bit formats get COARSE
@@ -25,7 +26,7 @@ def check_rollback(model: PreTrainedModel, name: str) -> None:
     ids = [1 + index % (int(config.vocab_size) - 1) for index in range(READ + REST)]
     wrong = [ids[-1]] * WRONG
     try:
-        whole = model(torch.tensor([ids], device=model.device), use_cache=False).logits[0].float()
+        whole = model(torch.tensor([ids], device=input_device(model)), use_cache=False).logits[0].float()
         cache = PrefixCache(config)
         first = _read(model, cache, ids[:READ])
         snapshot = cache.snapshot()
@@ -39,7 +40,7 @@ def check_rollback(model: PreTrainedModel, name: str) -> None:
         raise UserError(
             f"{name} can't be decoded with a cache of its prefix ({reason[0]}); choose another model."
         ) from error
-    allowed = TOLERANCE.get(model.dtype, COARSE) * float(whole.abs().max())
+    allowed = TOLERANCE.get(compute_dtype(model), COARSE) * float(whole.abs().max())
     if not filled or not float((parts - whole).abs().max()) <= allowed:
         raise UserError(
             f"{name} does not continue exactly from a cache after tokens were taken back, so it can't verify drafts; "
@@ -49,10 +50,10 @@ def check_rollback(model: PreTrainedModel, name: str) -> None:
 
 def _read(model: PreTrainedModel, cache: PrefixCache, tokens: list[int]) -> Tensor:
     """Logits [k, V] after each of these tokens."""
-    base = len(cache)
+    base, device = len(cache), input_device(model)
     logits: Tensor = model(
-        input_ids=torch.tensor([tokens], device=model.device),
-        position_ids=torch.arange(base, base + len(tokens), device=model.device)[None],
+        input_ids=torch.tensor([tokens], device=device),
+        position_ids=torch.arange(base, base + len(tokens), device=device)[None],
         cache=cache.hf,
         use_cache=True,
     ).logits[0]

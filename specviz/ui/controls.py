@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from specviz import runs
-from specviz.errors import UserError
-from specviz.presets import DrafterPreset, Pairing
+from specviz.errors import Cancelled, UserError
+from specviz.presets import DrafterPreset, ModelSource, Pairing
 from specviz.recordings import Example, Recording
 from specviz.ui import form, screens
 from specviz.ui.form import Form
 from specviz.ui.handlers import Explorer, History, session
-from specviz.ui.offer import obstacle, with_what_is_loaded
+from specviz.ui.offer import comes_at_once, facts, obstacle, with_what_is_loaded
 from specviz.ui.screens import SKIP, Screen
 
 Value = Any  # what a Gradio component takes
@@ -62,21 +62,27 @@ class Controls:
     explorer: Explorer
     examples: Mapping[str, Example]
     recordings: Mapping[str, Recording]
+    own_models: bool = False  # whether the user may bring models of their own
 
     @property
-    def pairings(self) -> Mapping[str, Pairing]:
+    def pairings(self) -> dict[str, Pairing]:
         return self.explorer.pairings
 
     def choose_drafter(self, pairing_id: str, title: str) -> Drafting:
         return drafting(form.drafter_preset(self.pairings[pairing_id], title))
 
     def choose_pairing(self, pairing_id: str) -> list[Value]:
-        """Why it can't run here if so, its drafters, and what follows the first of them."""
+        """What to know of it, its drafters, how it reads prompts, and what follows the first of its drafters."""
         pairing = self.pairings[pairing_id]
         preset = first_drafter(pairing)
-        why = obstacle(pairing, self.explorer.models.device)
         drafters = gr.update(choices=[p.title for p in pairing.drafters], value=preset.title)
-        return [gr.update(value=why, visible=bool(why)), drafters, *drafting(preset)]
+        template = form.CHAT if pairing.chat else form.RAW
+        return [self.about(pairing), drafters, template, *drafting(preset)]
+
+    def about(self, pairing: Pairing) -> str:
+        """The pairing's card."""
+        why = obstacle(pairing, self.explorer.models).sentence
+        return screens.about(facts(pairing), (why, "error") if why else None)
 
     def show_example(self, id: str, prompt: str, history: History, pairing_id: str, request: gr.Request) -> list[Value]:
         """Fill the form (the drafter's notes with it), end the conversation, and show the recorded run.
@@ -112,22 +118,35 @@ class Controls:
     def start_over(self) -> Talk:
         return talk(())
 
-    def watch(self, pairing_id: str, precision: str) -> Iterator[str]:
-        """Load the model while the visitor reads, and say how far it is."""
+    def watch(self, pairing_id: str, drafter: str, precision: str) -> Iterator[str]:
+        """Load the model while the visitor reads, and say how far it is. What is large waits for Run."""
         models, pairing = self.explorer.models, self.pairings.get(pairing_id)
         if pairing is None:
             return
+        preset = next((each for each in pairing.drafters if each.title == drafter), first_drafter(pairing))
         dtype = form.EXACT if precision == form.EXACT else None
-        if models.there(pairing_id, dtype) is None and (why := obstacle(pairing, models.device)):
-            yield screens.status("failed", why, detail=STILL_THERE)
-            return
+        loaded = models.there(pairing, preset.model, dtype)
+        if loaded is None:
+            if why := obstacle(pairing, models).sentence:
+                yield screens.status("failed", why, detail=STILL_THERE)
+                return
+            if not comes_at_once(pairing, preset.model):
+                yield screens.status("waiting", f"Run downloads {pairing.title} first.")
+                return
+        yield from self.load(pairing, preset.model, dtype)
+
+    def load(self, pairing: Pairing, drafts: ModelSource | None, dtype: str | None) -> Iterator[str]:
+        """Load the models, unless they are there, and say how far that is."""
+        models = self.explorer.models
         try:
-            loaded = models.there(pairing_id, dtype)
+            loaded = models.there(pairing, drafts, dtype)
             if loaded is None:
-                loading = models.load(pairing_id, dtype)
+                loading = models.load(pairing, drafts, dtype)
                 while not loading.wait(LOOK_UP_SECONDS):
                     yield screens.status("loading", loading.doing, loading.fraction)
                 loaded = loading.result()
+        except Cancelled:
+            yield screens.status("waiting", "Loading was cancelled; what has come so far is kept.")
         except UserError as error:
             yield screens.status("failed", str(error), detail=STILL_THERE)
         except Exception:
@@ -135,13 +154,15 @@ class Controls:
             yield screens.status("failed", "The model can't be loaded; the server's log says why.", detail=STILL_THERE)
         else:
             number_format = str(loaded.target.dtype).removeprefix("torch.")
-            yield screens.status("ready", f"{loaded.target.name} is ready · {number_format}")
+            with_it = f" with {loaded.assistant.name}" if loaded.assistant else ""
+            ready = f"{loaded.target.name}{with_it} is ready · {number_format}"
+            yield screens.status("ready", ready, detail=" ".join(loaded.notes))
 
     def check_memory(self, history: History, *values: Value) -> str:
         """The memory bar for the form as it stands; nothing before the model is there, or where the form is wrong."""
         try:
             ask = form.read(Form(*values), self.pairings)
-            loaded = self.explorer.models.there(ask.pairing.id, ask.dtype)
+            loaded = self.explorer.models.there(ask.pairing, ask.preset.model, ask.dtype)
             if loaded is None:
                 return ""
             return screens.budget(with_what_is_loaded(runs.budget(ask.prepared(loaded, history))))
@@ -150,8 +171,9 @@ class Controls:
 
 
 def first_drafter(pairing: Pairing) -> DrafterPreset:
-    """The first that drafts at all."""
-    return next((preset for preset in pairing.drafters if preset.kind != "plain"), pairing.drafters[0])
+    """The first with a model of its own, for that is what makes the pair; else the first that drafts at all."""
+    with_model = next((preset for preset in pairing.drafters if preset.model is not None), None)
+    return with_model or next((preset for preset in pairing.drafters if preset.kind != "plain"), pairing.drafters[0])
 
 
 def preset_of(pairing: Pairing, kind: str) -> DrafterPreset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -12,6 +13,8 @@ from specviz.ui.controls import Controls, Kept, Talk, preset_of
 from specviz.ui.fields import Fields
 from specviz.ui.handlers import Explorer
 from specviz.ui.javascript import feed, view
+from specviz.ui.offer import choices
+from specviz.ui.own import Brought, OwnFields, OwnModels
 from specviz.ui.screens import Screen
 
 MODEL_EVENTS = "model"  # all events that use a model share this queue and its one limit
@@ -38,6 +41,7 @@ class Asking(NamedTuple):
     run: gr.Button
     step: gr.Button
     stop: gr.Button
+    pairing: gr.Dropdown
     drafter: gr.Radio
     note: gr.Markdown
 
@@ -51,10 +55,14 @@ def explore_tab(controls: Controls, status: gr.HTML) -> None:
         with gr.Column(elem_classes="sv-ask", min_width=0):
             asking = _ask(controls, example.prompt, preset, [each.title for each in pairing.drafters])
         with gr.Column(elem_classes="sv-settings", min_width=0):
-            made = fields.settings(controls, example, preset, asking.prompt, asking.drafter, asking.note)
+            made = fields.settings(
+                controls, example, preset, asking.prompt, asking.pairing, asking.drafter, asking.note
+            )
         with gr.Column(elem_classes="sv-run", min_width=0):
             outputs = _run_view(controls, asking, made.memory)
     _wire_settings(controls, made)
+    if made.own is not None:
+        _wire_own(controls, asking, made, made.own, status)
     _wire_examples(controls, asking, made, outputs)
     _wire_run(controls.explorer, asking, made, outputs)
     _wire_model(controls, asking, made, status)
@@ -75,10 +83,17 @@ def _ask(controls: Controls, first_prompt: str, preset: DrafterPreset, drafters:
         step = gr.Button("Step", min_width=0, elem_id="step")
         stop = gr.Button("Stop", interactive=False, min_width=0, elem_id="stop")
     earlier = view("result_view.js", "", elem_id="conversation", elem_classes="sv-earlier")
+    pairing = gr.Dropdown(
+        choices(controls.pairings, controls.explorer.models),
+        value=next(iter(controls.pairings)),
+        label="Pairing",
+        info="The target, and the drafters that fit it.",
+        elem_id="pairing",
+    )
     drafter = gr.Radio(drafters, value=preset.title, label="Drafter", elem_id="drafter")
     note = gr.Markdown(preset.note, elem_classes="sv-note-small")
     talk = Talk(history, earlier, follow_up, start_over)
-    return Asking(prompt, chips, Kept(kept, bring_back), talk, run, step, stop, drafter, note)
+    return Asking(prompt, chips, Kept(kept, bring_back), talk, run, step, stop, pairing, drafter, note)
 
 
 def _chip(text: str, **settings: Any) -> gr.Button:
@@ -134,8 +149,27 @@ def _wire_settings(controls: Controls, made: Fields) -> None:
         controls.choose_drafter, [made.form.pairing, made.form.drafter], [*made.drafting], **AT_ONCE
     )
     # Not `input`: a list that is only passed by keyboard sends that too, and would undo the choice of the drafter.
-    outputs = [made.obstacle, made.form.drafter, *made.drafting]
+    outputs = [made.about, made.form.drafter, made.form.template, *made.drafting]
     made.form.pairing.select(controls.choose_pairing, made.form.pairing, outputs, **AT_ONCE)
+
+
+def _wire_own(controls: Controls, asking: Asking, made: Fields, fields: OwnFields, status: gr.HTML) -> None:
+    """Check what was named, choose the pairing that it makes, and load that."""
+    own = OwnModels(controls)
+    form_in = [asking.talk.history, *made.form]
+    following = [made.about, made.form.drafter, made.form.template, *made.drafting]
+    outputs = Brought(fields.card, fields.check, fields.cancel, fields.made, made.form.pairing)
+    waiting: dict[str, Any] = {"show_progress": "hidden", **PRIVATE}
+    asked = [fields.target, fields.drafter, made.form.precision]
+    loading = [status, fields.check, fields.cancel]
+    for event in (fields.check.click, fields.target.submit, fields.drafter.submit):
+        checked = event(own.check, asked, [*outputs], concurrency_id="own", concurrency_limit=1, **waiting)
+        chosen = checked.then(partial(own.follow, count=len(following)), fields.made, following, **AT_ONCE)
+        loaded = chosen.then(
+            own.load, [fields.made, made.form.precision], loading, **waiting
+        )
+        loaded.then(controls.check_memory, form_in, made.memory, **AT_ONCE)
+    fields.cancel.click(own.cancel, None, None, **AT_ONCE)
 
 
 def _wire_examples(controls: Controls, asking: Asking, made: Fields, outputs: Screen) -> None:
@@ -179,13 +213,13 @@ def _wire_run(explorer: Explorer, asking: Asking, made: Fields, outputs: Screen)
 
 def _wire_model(controls: Controls, asking: Asking, made: Fields, status: gr.HTML) -> None:
     """Load the model while the visitor reads; then say what the form as it stands needs of memory."""
-    choice = [made.form.pairing, made.form.precision]
+    choice = [made.form.pairing, made.form.drafter, made.form.precision]
     watching: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": VISITORS_AT_ONCE, **PRIVATE}
     form_in = [asking.talk.history, *made.form]
     page = gr.context.Context.root_block
     assert isinstance(page, gr.Blocks)
-    for event in (page.load, made.form.precision.input, made.form.pairing.select):
+    for event in (page.load, made.form.precision.input, made.form.pairing.select, made.form.drafter.input):
         watched = event(controls.watch, choice, status, **watching)
         watched.then(controls.check_memory, form_in, made.memory, **AT_ONCE)
-    for event in (made.form.drafter.input, made.form.gamma.release, made.form.max_new_tokens.release):
+    for event in (made.form.gamma.release, made.form.max_new_tokens.release):
         event(controls.check_memory, form_in, made.memory, **AT_ONCE)

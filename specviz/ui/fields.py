@@ -14,7 +14,7 @@ from specviz.ui.controls import Controls, Drafting, filled
 from specviz.ui.form import Form
 from specviz.ui.handlers import REPEATS
 from specviz.ui.javascript import view
-from specviz.ui.offer import choices
+from specviz.ui.own import OwnFields, own_fields
 
 
 class Fields(NamedTuple):
@@ -22,7 +22,8 @@ class Fields(NamedTuple):
 
     form: Form
     drafting: Drafting
-    obstacle: gr.Markdown
+    about: gr.HTML
+    own: OwnFields | None  # only where the user may bring models
     memory: gr.HTML
 
 
@@ -31,10 +32,11 @@ def settings(
     example: Example,
     preset: DrafterPreset,
     prompt: gr.Textbox,
+    pairing: gr.Dropdown,
     drafter: gr.Radio,
     note: gr.Markdown,
 ) -> Fields:
-    """The second card of the left column, set as the example has it; the other three stand in the first."""
+    """The second card of the left column, set as the example has it; the other four stand in the first."""
     first = filled(example, preset)
     models = controls.explorer.models
     usual = str(pick_dtype(models.dtype, pick_device(models.device))).removeprefix("torch.")
@@ -143,14 +145,9 @@ def settings(
             elem_id="stops",
         )
     with gr.Accordion("Models and precision", open=False, elem_id="models"):
-        pairing = gr.Dropdown(
-            choices(dict(controls.pairings), models.device),
-            value=next(iter(controls.pairings)),
-            label="Pairing",
-            info="The target, and the drafters that fit it.",
-            elem_id="pairing",
-        )
-        obstacle = gr.Markdown("", visible=False, elem_classes="sv-note-small", elem_id="obstacle")
+        first_pairing = next(iter(controls.pairings.values()))
+        about = view("result_view.js", controls.about(first_pairing), elem_id="about-pairing", elem_classes="sv-about")
+        own = own_fields() if controls.own_models else None
         precision = gr.Radio(
             [(f"{usual}: as the server runs", form.DEFAULT), ("float32: exact", form.EXACT)],
             value=form.DEFAULT,
@@ -181,4 +178,4 @@ def settings(
         measure=measure,
     )
     groups = Drafting(note, ngram, exit_group, ngram_min, ngram_max, exit_layer, gamma)
-    return Fields(values, groups, obstacle, memory)
+    return Fields(values, groups, about, own, memory)

@@ -7,28 +7,27 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import gradio as gr
 import torch
 
-from specviz import memory, runs
+from specviz import memory, prompts, runs
 from specviz.errors import Cancelled, UserError
-from specviz.measure import compare
 from specviz.models.text import TokenText
 from specviz.presets import Pairing
+from specviz.recordings import Recording
 from specviz.trace import Run, Step
-from specviz.ui import form, screens, wire
+from specviz.ui import form, instead, screens, wire
 from specviz.ui.loading import Models
 from specviz.ui.offer import check_pairing, with_what_is_loaded
 from specviz.ui.report import Record
 from specviz.ui.screens import SKIP, Screen
 from specviz.ui.visits import Turn, Turns, Visits
+from specviz.ui.work import History as History
+from specviz.ui.work import NoGPU, Work, Worker, closing, here, state_of
 
-T = TypeVar("T")
-History = tuple[runs.Turn, ...]
 log = logging.getLogger(__name__)
 
 REPEATS = 3
@@ -51,15 +50,17 @@ class Stepping:
     run: Run
     text: str  # of the trace view
     steps: tuple[Step, ...]
-    rng: torch.Tensor  # state of the run's generator
+    rng: bytes  # state of the run's generator
 
 
 @dataclass(frozen=True, slots=True)
 class Explorer:
     """The handlers of the Explore tab, and what they share between visitors."""
 
-    pairings: Mapping[str, Pairing]
+    pairings: dict[str, Pairing]  # grows by the user's own, where those are allowed
     models: Models
+    recordings: Mapping[str, Recording] = field(default_factory=dict)  # what is shown where no GPU can be had
+    worker: Worker = here
     visits: Visits = field(default_factory=Visits)
     turns: Turns = field(default_factory=Turns)
 
@@ -97,7 +98,7 @@ class Explorer:
         visitor = session(request)
         stop = self.visits.begin(visitor)
         try:
-            with _closing(work(stop)) as shown:
+            with closing(work(stop)) as shown:
                 for screen in shown:
                     if screen.stop is not SKIP:  # the last one: from here on there is nothing to stop
                         self.visits.end(visitor, stop)
@@ -118,55 +119,80 @@ class Explorer:
         yield from _in_words(lambda: self._one_step(form.read(asked, self.pairings), history, before, stop))
 
     def _explore(self, ask: form.Ask, history: History, stop: threading.Event) -> Iterator[Screen]:
-        loaded, prepared = yield from self._prepare(ask, history, stop)
-        record = Record(prepared.run, drafter=ask.preset.title, repeats=REPEATS)
-        with self.turns.queue(loaded.lock) as turn:
-            yield from _wait(turn, stop)
-            yield from self._decode(prepared, record, stop)
+        try:
+            prepared, record = yield from self.made(ask, history, stop)
+        except NoGPU as error:
+            yield instead.of(ask, self.recordings, error)
+            return
+        ended = screens.finished(record, TokenText(prepared.loaded.target.tokenizer))
+        yield ended.offering((*history, prompts.Turn(ask.prompt, record.trace.text)))
+
+    def made(
+        self, ask: form.Ask, history: History, stop: threading.Event
+    ) -> Generator[Screen, None, tuple[runs.Prepared, Record]]:
+        """A run from loading to measuring, if it is to be measured; yields what is shown on the way.
+
+        Raises NoGPU where none was had for its first step.
+        """
+        _, prepared = yield from self._prepare(ask, history, stop)
+        work = self.worker(prepared, ask, history)
+        record = Record(work.run, drafter=ask.preset.title, repeats=REPEATS)
+        with self.turns.queue(work.lock) as turn:
+            yield from wait(turn, stop)
+            try:
+                yield from self._decode(work, record, stop)
+            except NoGPU as error:
+                if record.steps:
+                    raise UserError(str(error)) from error
+                raise
         # Measuring takes a turn of its own, so that those who wait see their first tokens before it.
         if ask.measure and record.drafts and record.is_complete:
-            with self.turns.queue(loaded.lock) as turn:
+            with self.turns.queue(work.lock) as turn:
                 while not (stop.is_set() or turn.take()):
                     waiting = screens.waiting_to_measure(record, turn.ahead, turn.expected_seconds)
                     yield Screen(verdict=waiting, details=screens.details(record))
                 record.stopped = stop.is_set()
                 if turn.held:
-                    yield from self._measure(prepared, record, stop)
+                    yield from self._measure(work, record, stop)
         record.done = True
-        ended = screens.finished(record, TokenText(loaded.target.tokenizer))
-        yield ended.offering((*history, runs.Turn(ask.prompt, record.trace.text)))
+        return prepared, record
 
     def _one_step(
         self, ask: form.Ask, history: History, before: Stepping | None, stop: threading.Event
     ) -> Iterator[Screen]:
         loaded, prepared = yield from self._prepare(ask, history, stop)
-        rng = torch.Generator().manual_seed(prepared.settings.seed)
+        work = self.worker(prepared, ask, history)
         asked = (replace(ask, measure=False), history)  # nothing is measured step by step
         is_changed = before is not None and before.steps[-1].cut is None and before.asked != asked
         if before is None or before.steps[-1].cut or is_changed:
-            before = Stepping(asked, prepared.run, wire.head(prepared.run, follow=True), (), rng.get_state())
-        rng.set_state(before.rng)
-        with self.turns.queue(loaded.lock) as turn:
-            yield from _wait(turn, stop)
-            with _closing(prepared.steps(done=before.steps, rng=rng, should_stop=stop.is_set)) as steps:
-                step = next(steps)
+            rng = state_of(torch.Generator().manual_seed(prepared.settings.seed))
+            before = Stepping(asked, work.run, wire.head(work.run, follow=True), (), rng)
+        with self.turns.queue(work.lock) as turn:
+            yield from wait(turn, stop)
+            try:
+                with closing(work.step(before.steps, before.rng, stop.is_set)) as made:
+                    step, rng = next(made)
+            except NoGPU as error:
+                yield instead.of(ask, self.recordings, error)
+                return
         text = before.text + wire.line(step)
-        stepping = replace(before, text=text, steps=(*before.steps, step), rng=rng.get_state())
+        stepping = replace(before, text=text, steps=(*before.steps, step), rng=rng)
         record = Record(before.run, list(stepping.steps), drafter=ask.preset.title, done=step.cut is not None)
         if step.cut is None:
             yield screens.paused(record, is_changed)._replace(tokens=text, stepping=stepping)
             return
         ended = screens.finished(record, TokenText(loaded.target.tokenizer))._replace(tokens=text, stepping=stepping)
-        yield ended.offering((*history, runs.Turn(ask.prompt, record.trace.text)))
+        yield ended.offering((*history, prompts.Turn(ask.prompt, record.trace.text)))
 
     def _prepare(
         self, ask: form.Ask, history: History, stop: threading.Event
     ) -> Generator[Screen, None, tuple[runs.Loaded, runs.Prepared]]:
         """Load the model, encode the prompt, and check that there is memory for the run."""
-        loaded = self.models.there(ask.pairing.id, ask.dtype)
+        drafts = ask.preset.model
+        loaded = self.models.there(ask.pairing, drafts, ask.dtype)
         if loaded is None:
-            check_pairing(ask.pairing, self.models.device)
-            loading = self.models.load(ask.pairing.id, ask.dtype)
+            check_pairing(ask.pairing, self.models)
+            loading = self.models.load(ask.pairing, drafts, ask.dtype)
             while not loading.wait(LOOK_UP_SECONDS):
                 _unless(stop)
                 yield Screen(verdict=screens.working(loading.text))
@@ -178,22 +204,19 @@ class Explorer:
         memory.check(needed)
         return loaded, prepared
 
-    def _decode(self, prepared: runs.Prepared, record: Record, stop: threading.Event) -> Iterator[Screen]:
+    def _decode(self, work: Work, record: Record, stop: threading.Event) -> Iterator[Screen]:
         """Decode once, in full view. The time that showing takes is not measured. The run before stays in view until
         there is a first token, so that whatever goes wrong until then leaves it whole."""
         text = wire.head(record.run)
         yield Screen(verdict=screens.working("Reading the prompt"))
-        over = _over(stop)
         shown = 0.0
-        with _closing(prepared.steps(should_stop=over)) as steps:
+        with closing(work.decode(over(stop))) as steps:
             for step in steps:
                 record.steps.append(step)
                 text += wire.line(step)
                 if len(record.steps) == 1:
                     yield screens.begun(record)._replace(tokens=text)
                     shown = time.perf_counter()
-                if over():
-                    break
                 if time.perf_counter() - shown >= YIELD_SECONDS:
                     shown = time.perf_counter()
                     yield Screen(tokens=text, verdict=screens.progress(record))
@@ -202,28 +225,28 @@ class Explorer:
         yield Screen(tokens=text, verdict=screens.progress(record))
         yield Screen(**screens.figures(record))
 
-    def _measure(self, prepared: runs.Prepared, record: Record, stop: threading.Event) -> Iterator[Screen]:
+    def _measure(self, work: Work, record: Record, stop: threading.Event) -> Iterator[Screen]:
         """Decode again and again out of sight, speculative and plain in turns, and compare."""
-        loaded = prepared.loaded
-        drafter, prompt, settings = prepared.drafter, prepared.prompt, prepared.settings
-        timed = compare(loaded.target, drafter, prompt, settings, repeats=REPEATS, should_stop=_over(stop))
         warmed = 0
         yield Screen(verdict=screens.measuring(record, warmed), details=screens.details(record))
         try:
-            with _closing(timed):
+            with closing(work.measure(REPEATS, over(stop))) as timed:
                 for record.comparison in timed:
                     warmed += record.comparison.repeats == 0
                     if record.comparison.phases is None:
                         yield Screen(verdict=screens.measuring(record, warmed))
         except Cancelled:
             record.stopped, record.out_of_time = True, not stop.is_set()
+        except NoGPU as error:
+            note = f"The speed-up was not measured. {error}"
+            record.run = replace(record.run, notes=(*record.run.notes, note))
 
 
 def _in_words(work: Callable[[], Iterator[Screen]]) -> Iterator[Screen]:
     """The work's screens; whatever ends it early becomes a last screen with one sentence."""
     begun = False
     try:
-        with _closing(work()) as shown:
+        with closing(work()) as shown:
             for screen in shown:
                 begun = begun or screen.tokens is not SKIP
                 yield screen
@@ -236,25 +259,17 @@ def _in_words(work: Callable[[], Iterator[Screen]]) -> Iterator[Screen]:
         yield screens.ready(screens.message(UNEXPECTED, begun=begun))
 
 
-def _wait(turn: Turn, stop: threading.Event) -> Iterator[Screen]:
+def wait(turn: Turn, stop: threading.Event) -> Iterator[Screen]:
+    """Until it is the caller's turn; raises Stopped if `stop` comes first."""
     while not turn.take():
         _unless(stop)
         yield Screen(verdict=screens.waiting(turn.ahead, turn.expected_seconds))
 
 
-def _over(stop: threading.Event) -> Callable[[], bool]:
+def over(stop: threading.Event) -> Callable[[], bool]:
     """Whether the visitor stopped, or the turn that begins now has lasted too long."""
     deadline = time.monotonic() + TURN_SECONDS
     return lambda: stop.is_set() or time.monotonic() > deadline
-
-
-@contextmanager
-def _closing(iterator: Iterator[T]) -> Iterator[Iterator[T]]:
-    """Close it at once when the page turns away, rather than when memory is tidied."""
-    try:
-        yield iterator
-    finally:
-        getattr(iterator, "close", lambda: None)()
 
 
 def session(request: gr.Request) -> str:

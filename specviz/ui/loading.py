@@ -1,12 +1,19 @@
-"""Loading a model in the background, so that the page can say how far it is."""
+"""Loading models in the background, so that the page can say how far it is, and letting go of them."""
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
+import torch
+
+from specviz.errors import Cancelled, NotEnoughMemory
+from specviz.presets import ModelSource, Pairing
 from specviz.runs import Loaded
+
+Key = tuple[str, str, str]  # ids of the pairing and of the model that drafts ("" for none), number format
 
 
 class Loader(Protocol):
@@ -14,12 +21,14 @@ class Loader(Protocol):
 
     def __call__(
         self,
-        pairing_id: str,
+        pairing: Pairing,
+        drafts: ModelSource | None,
         *,
         device: str,
         dtype: str,
         offline: bool,
         progress: Callable[[str, float | None], None] | None,
+        having: Collection[Loaded],
     ) -> Loaded: ...
 
 
@@ -30,6 +39,7 @@ class Loading:
         self.doing = "loading the model"
         self.fraction: float | None = None  # of what is being done; None if that can't be told
         self._done = threading.Event()
+        self._cancelled = threading.Event()
         self._result: Loaded | BaseException | None = None
 
     @property
@@ -41,14 +51,21 @@ class Loading:
         """Whether it is there, or failed, within so many seconds."""
         return self._done.wait(seconds)
 
+    def cancel(self) -> None:
+        """Give it up, for everybody who waits for it; what has been downloaded stays."""
+        self._cancelled.set()
+
     def result(self) -> Loaded:
-        """The model; raises what loading raised."""
+        """The model; raises what loading raised, or Cancelled."""
         if isinstance(self._result, BaseException):
             raise self._result
         assert self._result is not None, "wait() first"
         return self._result
 
     def say(self, doing: str, fraction: float | None) -> None:
+        """Called by whoever loads; raises Cancelled once it has been given up."""
+        if self._cancelled.is_set():
+            raise Cancelled
         self.doing, self.fraction = doing, fraction
 
     def finish(self, result: Loaded | BaseException) -> None:
@@ -57,39 +74,83 @@ class Loading:
 
 
 class Models:
-    """Starts loading, and knows what is there. Models stay for the life of the process."""
+    """Starts loading, and knows what is there. Models stay until another one needs their memory."""
 
     def __init__(self, loader: Loader, *, device: str, dtype: str, offline: bool) -> None:
-        self.device, self.dtype = device, dtype
-        self._loader, self._offline = loader, offline
-        self._on_the_way: dict[tuple[str, str], Loading] = {}
-        self._there: dict[tuple[str, str], Loaded] = {}
+        self.device, self.dtype, self.offline = device, dtype, offline
+        self._loader = loader
+        self._on_the_way: dict[Key, Loading] = {}
+        self._there: dict[Key, Loaded] = {}
         self._guard = threading.Lock()
 
-    def there(self, pairing_id: str, dtype: str | None = None) -> Loaded | None:
-        """The model if it has been loaded."""
-        return self._there.get((pairing_id, dtype or self.dtype))
+    def there(self, pairing: Pairing, drafts: ModelSource | None = None, dtype: str | None = None) -> Loaded | None:
+        """The target, and the model that drafts for it if there is one, if both have been loaded."""
+        return self._there.get(self._key(pairing, drafts, dtype))
 
-    def load(self, pairing_id: str, dtype: str | None = None) -> Loading:
+    def load(self, pairing: Pairing, drafts: ModelSource | None = None, dtype: str | None = None) -> Loading:
         """Begin, or join a loading that is under way. dtype: another number format than the server's own."""
-        key = (pairing_id, dtype or self.dtype)
+        key = self._key(pairing, drafts, dtype)
         with self._guard:
             if key not in self._on_the_way:
                 self._on_the_way[key] = Loading()
-                threading.Thread(target=self._load, args=key, name=f"load {pairing_id}", daemon=True).start()
+                work = threading.Thread(
+                    target=self._load, args=(key, pairing, drafts), name=f"load {pairing.id}", daemon=True
+                )
+                work.start()
             return self._on_the_way[key]
 
-    def _load(self, pairing_id: str, dtype: str) -> None:
-        loading = self._on_the_way[pairing_id, dtype]
+    def cancel(self) -> int:
+        """Give up whatever is on its way; how many that were."""
+        with self._guard:
+            under_way = list(self._on_the_way.values())
+        for loading in under_way:
+            loading.cancel()
+        return len(under_way)
+
+    def _key(self, pairing: Pairing, drafts: ModelSource | None, dtype: str | None) -> Key:
+        return pairing.id, "" if drafts is None else drafts.id, dtype or self.dtype
+
+    def _load(self, key: Key, pairing: Pairing, drafts: ModelSource | None) -> None:
+        loading = self._on_the_way[key]
         result: Loaded | BaseException
         try:
-            result = self._loader(
-                pairing_id, device=self.device, dtype=dtype, offline=self._offline, progress=loading.say
-            )
+            try:
+                result = self._call(key, pairing, drafts)
+            except NotEnoughMemory:
+                if not self._let_go():
+                    raise
+                result = self._call(key, pairing, drafts)
         except BaseException as error:  # raised again in the visitor's thread
             result = error
         with self._guard:
             if isinstance(result, Loaded):
-                self._there[pairing_id, dtype] = result
-            del self._on_the_way[pairing_id, dtype]
+                self._there[key] = result
+            del self._on_the_way[key]
         loading.finish(result)
+
+    def _call(self, key: Key, pairing: Pairing, drafts: ModelSource | None) -> Loaded:
+        return self._loader(
+            pairing,
+            drafts,
+            device=self.device,
+            dtype=key[2],
+            offline=self.offline,
+            progress=self._on_the_way[key].say,
+            having=list(self._there.values()),
+        )
+
+    def _let_go(self) -> bool:
+        """Forget every model that is there, once the runs that use them have had their turn; whether there was one."""
+        with self._guard:
+            gone = list(self._there.values())
+            self._there.clear()
+        for lock in {id(each.lock): each.lock for each in gone}.values():
+            with lock:
+                pass
+        any_gone = bool(gone)
+        del gone
+        gc.unfreeze()  # what was loaded has been frozen
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return any_gone

@@ -10,12 +10,14 @@ import gradio as gr
 from specviz import runs
 from specviz.presets import Pairing, load_pairings
 from specviz.recordings import Recording, load_examples, load_recordings
+from specviz.ui.api import add_endpoints
 from specviz.ui.controls import Controls
 from specviz.ui.explore import explore_tab
 from specviz.ui.handlers import Explorer
 from specviz.ui.javascript import STYLES, script, view
 from specviz.ui.loading import Loader, Models
 from specviz.ui.theme import theme
+from specviz.ui.work import Worker, here
 
 HEADER = (
     '<header class="sv-header"><h1>spec<i>vi</i><b>z</b></h1>'
@@ -30,16 +32,22 @@ def build_demo(
     offline: bool = False,
     pairings: Mapping[str, Pairing] | None = None,
     recordings: Mapping[str, Recording] | None = None,
+    own_models: bool = False,
+    worker: Worker = here,
 ) -> gr.Blocks:
     """The app as Gradio blocks. `loader` is called when the first visitor has come, never before.
 
-    Pairings and recordings are those that are shipped, unless others are given.
+    Pairings and recordings are those that are shipped, unless others are given. own_models: whether the user may name
+    models of their own, folders of this machine among them; not for a server that others can reach. worker: who uses
+    the model in a run.
     """
     models = Models(loader, device=device, dtype=dtype, offline=offline)
-    explorer = Explorer(load_pairings() if pairings is None else pairings, models)
-    controls = Controls(explorer, load_examples(), load_recordings() if recordings is None else recordings)
+    recordings = load_recordings() if recordings is None else recordings
+    explorer = Explorer(dict(load_pairings() if pairings is None else pairings), models, recordings, worker)
+    controls = Controls(explorer, load_examples(), recordings, own_models)
     demo = gr.Blocks(title="specviz", analytics_enabled=False, delete_cache=(3600, 3600), fill_width=True)
     with demo:
+        add_endpoints(explorer)  # first, so that no event of the page takes their names
         with gr.Row(elem_classes="sv-top"):
             gr.HTML(HEADER, apply_default_css=False, js_on_load=script("focus.js"))
             status = view("status_view.js", "", elem_id="status")

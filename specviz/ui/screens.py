@@ -12,8 +12,8 @@ from specviz import memory
 from specviz.figures import histogram, style, survival, time_share
 from specviz.metrics import acceptance
 from specviz.models.text import TokenText
+from specviz.prompts import Turn
 from specviz.recordings import Recording
-from specviz.runs import Turn
 from specviz.ui import facts, race, report, wire
 from specviz.ui.facts import plural
 from specviz.ui.report import Pieces, Record
@@ -51,16 +51,31 @@ class Screen(NamedTuple):
 
 def recorded(recording: Recording, drafter: str) -> Screen:
     """A recorded run, as it was when it ended."""
-    trace, comparison = recording.trace, recording.comparison
-    record = Record(trace.run, list(trace.steps), comparison, drafter=drafter, repeats=comparison.repeats, done=True)
+    record = _ended(recording, drafter)
     return Screen(
-        tokens=wire.whole(trace),
+        tokens=wire.whole(recording.trace),
         verdict=_outcome(record, TokenText(None), "recorded"),
         race=race.lanes(record),
         details=details(record),
         stepping=None,
         **figures(record),
-    ).offering((Turn(trace.run.prompt_text, trace.text),))
+    ).offering((Turn(record.run.prompt_text, record.trace.text),))
+
+
+def _ended(recording: Recording, drafter: str) -> Record:
+    trace, comparison = recording.trace, recording.comparison
+    return Record(trace.run, list(trace.steps), comparison, drafter=drafter, repeats=comparison.repeats, done=True)
+
+
+def instead(recording: Recording, drafter: str, reason: str) -> Screen:
+    """A recorded run where a live one can't be had, and why; the last screen of a run."""
+    shown, record = recorded(recording, drafter), _ended(recording, drafter)
+    what = f"What follows is recorded: the example “{recording.example.title}”, drafted by {drafter}."
+    source = _source("recorded", facts.source(record.run, drafter))
+    tiles = report.tiles(record)
+    card = _card(headline=[(reason, "error")], status=what, tiles=tiles, source=source, announce=f"{reason} {what}")
+    buttons = ready()
+    return shown._replace(verdict=card, run=buttons.run, step=buttons.step, stop=buttons.stop)
 
 
 def empty() -> str:
@@ -191,6 +206,11 @@ def conversation(history: Sequence[Turn]) -> str:
     """The turns before the prompt, shortened; "" where there are none."""
     lines = [pair for turn in history for pair in (("You", turn.user), ("Target", turn.assistant))]
     return _card(lines=[(who, facts.shortened(said)) for who, said in lines]) if lines else ""
+
+
+def about(lines: facts.Lines, headline: tuple[str, str] | None = None) -> str:
+    """A pairing's card: what to know of it, under a headline (text, tone) if there is something to say."""
+    return _card(headline=[headline] if headline else None, lines=lines, announce=headline[0] if headline else "")
 
 
 def budget(needed: memory.Budget) -> str:

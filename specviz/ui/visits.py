@@ -8,10 +8,19 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import mean
+from typing import Protocol
 
 MAX_VISITS = 1000  # more than can ever have asked and not begun; beyond it, the oldest of these are forgotten
 POLL_SECONDS = 0.25  # how long one try for the lock may take
 REMEMBERED = 20  # turns, from which the next ones' length is guessed
+
+
+class Lock(Protocol):
+    """A lock, or a semaphore where several may go on at once."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
+
+    def release(self) -> None: ...
 
 
 class Visits:
@@ -86,7 +95,7 @@ class Turns:
         self._guard = threading.Lock()
 
     @contextmanager
-    def queue(self, lock: threading.Lock) -> Iterator[Turn]:
+    def queue(self, lock: Lock) -> Iterator[Turn]:
         """Stand in line for the lock; at the end the lock is free again if it was had, whatever happened."""
         with self._guard:
             line = self._lines[id(lock)]
@@ -110,7 +119,7 @@ class _Line:
 class Turn:
     """A place in the line."""
 
-    def __init__(self, line: _Line, lock: threading.Lock, guard: threading.Lock) -> None:
+    def __init__(self, line: _Line, lock: Lock, guard: threading.Lock) -> None:
         self._line, self._lock, self._guard = line, lock, guard
         self.held = False
 

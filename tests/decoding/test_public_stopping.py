@@ -20,7 +20,7 @@ from specviz.drafters import DraftModel, NGram, Plain
 from specviz.errors import UserError
 from specviz.models.text import TextStream
 from specviz.models.text import decode as decoded
-from specviz.runs import encode
+from specviz.prompts import encode
 from specviz.trace import Trace
 
 

@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerFast
 from specviz.decoding.sampling import Sampler
 from specviz.drafters import DraftModel
 from specviz.errors import UserError
-from specviz.runs import encode
+from specviz.prompts import encode
 
 
 @pytest.mark.parametrize(("target_size", "drafter_size"), [(100, 128), (128, 100)])

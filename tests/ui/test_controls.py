@@ -7,13 +7,14 @@ import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
+import fake_hub
 import pytest
 from stage import FORM, SCRIPT, Actor, explorer, headline, is_free, last, pieces, run
 
 from specviz.errors import UserError
 from specviz.presets import load_pairings
+from specviz.prompts import Turn
 from specviz.recordings import load_examples, load_recordings
-from specviz.runs import Turn
 from specviz.ui import controls as module
 from specviz.ui import form, handlers, offer
 from specviz.ui.controls import Controls, Talk
@@ -151,27 +152,64 @@ BIG = replace(load_pairings()["smollm2-135m"], id="big", title="Big", memory_mb=
 GPU = replace(load_pairings()["smollm2-135m"], id="gpu", title="Fast", hardware="accelerator")
 
 
+def test_every_pairing_is_listed_and_those_that_need_more_than_a_cpu_say_so():
+    stage, _ = explorer()
+    stage.models.device = "cpu"
+    listed = {id: words for words, id in offer.choices(stage.pairings, stage.models)}
+    assert list(listed) == list(load_pairings()) and len(listed) >= 12
+    for id, pairing in stage.pairings.items():
+        assert listed[id] == pairing.title + (" (needs a GPU)" if pairing.hardware == "accelerator" else "")
+        lines = offer.facts(pairing)
+        assert [name for name, _ in lines] == ["Target", *["Drafts"] * len({m.id for m in pairing.models[1:]}), "Needs"]
+        assert all(model.licence in text for (_, text), model in zip(lines, pairing.models, strict=False))
+
+
+def test_a_server_that_may_not_fetch_says_what_is_missing(monkeypatch, tmp_path):
+    fake_hub.use(monkeypatch, fake_hub.DEAD, tmp_path)
+    stage, _ = explorer()
+    stage.models.device, stage.models.offline = "cpu", True
+    gpt2 = stage.pairings["gpt2"]
+    words = dict((id, words) for words, id in offer.choices(stage.pairings, stage.models))
+    assert words["gpt2"] == f"{gpt2.title} (not on this machine)"
+    assert "may not fetch it (--offline)" in offer.obstacle(gpt2, stage.models).sentence
+
+
+def test_what_is_large_waits_for_run(monkeypatch, tmp_path):
+    fake_hub.use(monkeypatch, fake_hub.DEAD, tmp_path)
+    made, loader = controls()
+    made.explorer.models.device = "cpu"
+    [status] = [json.loads(value) for value in made.watch("gpt2", "DistilGPT2", "default")]
+    assert (status["state"], status["text"]) == ("waiting", "Run downloads GPT-2 first.") and loader.calls == 0
+
+
+def test_a_base_model_is_given_raw_text_and_its_own_drafter():
+    made, _ = controls()
+    _, drafters, template, *rest = made.choose_pairing("gpt2")
+    assert (drafters["value"], template, rest[-1]["value"]) == ("DistilGPT2", "raw", 2)
+    assert made.choose_pairing("smollm2-135m")[2] == "chat"
+
+
 @pytest.mark.parametrize(
-    ("pairing", "why"),
+    ("pairing", "why", "short"),
     [
-        (BIG, "Big needs 1000000.00 GB of memory, and "),
-        (GPU, "Fast needs a GPU, and this server has none."),
+        (BIG, "Big needs 1000000.00 GB of memory, and ", "needs 1000000.00 GB"),
+        (GPU, "Fast needs a GPU, and this server has none.", "needs a GPU"),
     ],
 )
-def test_a_pairing_that_cannot_run_says_why_before_run_and_is_refused_after_it(pairing, why):
+def test_a_pairing_that_cannot_run_says_why_before_run_and_is_refused_after_it(pairing, why, short):
     stage, loader = explorer()
     stage.models.device = "cpu"
-    stage = handlers.Explorer({**load_pairings(), pairing.id: pairing}, stage.models)
+    stage.pairings[pairing.id] = pairing
     made = Controls(stage, EXAMPLES, RECORDINGS)
-    assert (f"{pairing.title} (can't run here)", pairing.id) in offer.choices(made.pairings, "cpu")
-    obstacle = made.choose_pairing(pairing.id)[0]
-    assert obstacle["visible"] and obstacle["value"].startswith(why)
-    status = [json.loads(value) for value in made.watch(pairing.id, "default")]
+    assert (f"{pairing.title} ({short})", pairing.id) in offer.choices(made.pairings, stage.models)
+    [[obstacle, tone]] = json.loads(made.choose_pairing(pairing.id)[0])["headline"]
+    assert obstacle.startswith(why) and tone == "error"
+    status = [json.loads(value) for value in made.watch(pairing.id, "N-gram lookup", "default")]
     assert [each["state"] for each in status] == ["failed"] and status[0]["text"].startswith(why)
     screens = run(stage, FORM._replace(pairing=pairing.id))
     assert headline(screens).startswith(why) and headline(screens).endswith("Choose another pairing.")
     assert loader.calls == 0
-    assert made.choose_pairing("smollm2-135m")[0]["visible"] is False
+    assert "headline" not in json.loads(made.choose_pairing("smollm2-135m")[0])
 
 
 # --- the model's state and its memory -----------------------------------------------------------------------------
@@ -185,13 +223,13 @@ def test_the_page_says_how_far_the_model_is():
         go.wait(10)
 
     made, loader = controls(slow)
-    states = made.watch("smollm2-135m", "default")
+    states = made.watch("smollm2-135m", "N-gram lookup", "default")
     assert any(json.loads(next(states)) == LOADING for _ in range(3))
     go.set()
     *_, ready = [json.loads(value) for value in states]
     assert ready == {"state": "ready", "text": "tiny actor is ready · float32", "fraction": None, "detail": ""}
-    assert loader.calls == 1 and made.explorer.models.there("smollm2-135m") is loader.loaded
-    assert list(made.watch("no such", "default")) == []
+    assert loader.calls == 1 and made.explorer.models.there(load_pairings()["smollm2-135m"]) == loader.loaded
+    assert list(made.watch("no such", "N-gram lookup", "default")) == []
 
 
 LOADING = {"state": "loading", "text": "fetching the weights", "fraction": 0.25, "detail": ""}
@@ -209,14 +247,14 @@ def test_a_model_that_cannot_be_loaded_is_said_in_one_sentence(error, text):
         raise error
 
     made, _ = controls(fail)
-    *_, state = [json.loads(value) for value in made.watch("smollm2-135m", "default")]
+    *_, state = [json.loads(value) for value in made.watch("smollm2-135m", "N-gram lookup", "default")]
     assert (state["state"], state["text"], state["detail"]) == ("failed", text, module.STILL_THERE)
 
 
 def test_the_memory_bar_stands_once_the_model_is_there_and_the_form_is_right():
     made, _ = controls()
     assert made.check_memory((), *FORM) == ""
-    list(made.watch("smollm2-135m", "default"))
+    list(made.watch("smollm2-135m", "N-gram lookup", "default"))
     bar = json.loads(made.check_memory((), *FORM))
     assert bar["fits"] is True and [part["name"] for part in bar["parts"]] == ["target", "drafter", "KV cache", "rest"]
     more = json.loads(made.check_memory((), *FORM._replace(max_new_tokens=512)))

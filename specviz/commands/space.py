@@ -1,0 +1,133 @@
+"""`space`: a folder that is this app as a Hugging Face Space, ready to push."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from specviz.errors import UserError
+from specviz.presets import Pairing, load_pairings
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("app.py", "specviz", "assets", "presets", "LICENSE", ".gitignore")
+# The pictures of the README stay behind: a push refuses binary files that are not in large-file storage.
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.py[cod]", "images")
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a Space needs to run on it. Front matter: https://huggingface.co/docs/hub/spaces-config-reference."""
+
+    flavor: str  # the Hub's name: huggingface_hub.SpaceHardware
+    requirements: Mapping[str, str]  # lines in place of those of requirements.txt, by package; others are added
+    note: str  # for the Space's README
+    front_matter: Mapping[str, str] = field(default_factory=dict)  # besides the project's own
+
+    def offers(self, pairings: Mapping[str, Pairing]) -> list[Pairing]:
+        """The pairings that a visitor finds there, unless SPECVIZ_PAIRINGS says otherwise."""
+        every = list(pairings.values())
+        if self is HARDWARE["zerogpu"]:
+            return every[:1]
+        return every if self is HARDWARE["gpu"] else [each for each in every if each.hardware == "cpu"]
+
+
+HARDWARE = {
+    "cpu": Hardware(
+        "cpu-basic",
+        # The package index has the build with CUDA, which runs there as well, but is larger by several GB.
+        {"torch": "--extra-index-url https://download.pytorch.org/whl/cpu\n{line}"},
+        "Pairings that need a GPU are listed, with the reason why they can't run here.",
+    ),
+    "gpu": Hardware(
+        "l4x1",  # the cheapest that computes in bfloat16: https://huggingface.co/docs/hub/spaces-gpus
+        # The package index has the build with CUDA 13; builds with CUDA 12.6 lie at download.pytorch.org/whl/cu126.
+        {},
+        "Weights are fetched when a visitor first chooses a pairing; gated ones need the secret `HF_TOKEN`.",
+    ),
+    "zerogpu": Hardware(
+        "zero-a10g",  # the flavor's name has outlived the GPU
+        # The newest torch and the Python that ZeroGPU supports: https://huggingface.co/docs/hub/spaces-zerogpu
+        {"torch": "torch==2.11.0", "spaces": "spaces  # whichever release ZeroGPU itself has installed"},
+        "Models are loaded when the Space starts: the first pairing, or those that the variable names. A run takes a "
+        "GPU for some seconds of the visitor's quota; where none is to be had, a recorded run is shown, and said so.",
+        {"python_version": "3.12.12", "startup_duration_timeout": "1h"},
+    ),
+}
+
+
+def command(options: argparse.Namespace) -> None:
+    out: Path = options.out
+    hardware = HARDWARE[options.hardware]
+    check_empty(out)
+    try:
+        write(hardware, out)
+    except OSError as error:
+        raise UserError(f"{out} can't be written ({error.strerror}); choose another folder.") from error
+    print(
+        f"{out} is ready. For a new Space: hf repos create specviz --type space --sdk gradio --flavor {hardware.flavor}"
+    )
+    print(f"Then, and again after every change: hf upload specviz {out} . --type space")
+
+
+def check_empty(out: Path) -> None:
+    """Raises UserError for a folder that holds something, or that lies in what is to be copied."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} exists and is not an empty folder; choose another, or empty it.")
+    if any(out.resolve().is_relative_to(ROOT / name) for name in COPIED):
+        raise UserError(f"{out} lies inside the app itself; choose a folder elsewhere.")
+
+
+def write(hardware: Hardware, out: Path) -> None:
+    """Fill the folder. Raises OSError."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, out / name, ignore=LEFT_OUT)
+        else:
+            shutil.copyfile(source, out / name)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    _, front_matter, body = re.split(r"^---$", text, maxsplit=2, flags=re.MULTILINE)
+    settings = settings_of(hardware, yaml.safe_load(front_matter))
+    (out / "README.md").write_text(readme(hardware, settings, body), encoding="utf-8")
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    (out / "requirements.txt").write_text(requirements(hardware, settings, lines), encoding="utf-8")
+
+
+def settings_of(hardware: Hardware, project: Mapping[str, Any]) -> dict[str, Any]:
+    """The front matter for this hardware, from the project's."""
+    models = [model.hub.repo for pairing in hardware.offers(load_pairings()) for model in pairing.models if model.hub]
+    own = {"suggested_hardware": hardware.flavor, "models": list(dict.fromkeys(models))}
+    return {**project, **own, **hardware.front_matter}
+
+
+def readme(hardware: Hardware, settings: Mapping[str, Any], body: str) -> str:
+    """The Space's card: its configuration, what the app is, and what can be set there."""
+    opening = re.sub(r"^!\[.*\]\(.*\)\n+", "", body.split("\n## ")[0], flags=re.MULTILINE)
+    pairings = ", ".join(f"`{each.id}`" for each in hardware.offers(load_pairings()))
+    front_matter = yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True)
+    return (
+        f"---\n{front_matter}---\n{opening.rstrip()}\n\n## This Space\n\nIt offers {pairings}. The variable "
+        f"`SPECVIZ_PAIRINGS` in its settings names others, with commas between them. {hardware.note}\n"
+    )
+
+
+def requirements(hardware: Hardware, settings: Mapping[str, Any], lines: list[str]) -> str:
+    """The project's requirements with what this hardware needs in their place.
+
+    `sdk_version` overrides a requirement on gradio, so the two are kept equal.
+    """
+    own = {"gradio": f"gradio=={settings['sdk_version']}", **hardware.requirements}
+    written = []
+    for line in lines:
+        name = re.match(r"[\w-]*", line)
+        replaced = own.pop(name.group() if name else "", None)
+        written.append(line if replaced is None else replaced.format(line=line))
+    return "\n".join([*written, *own.values()]) + "\n"

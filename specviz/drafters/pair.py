@@ -1,0 +1,54 @@
+"""Whether a target and the model that drafts for it can work together, before the weights of either are downloaded."""
+
+from __future__ import annotations
+
+from specviz import memory
+from specviz.drafters.draft_model import compare_vocabularies
+from specviz.errors import UserError
+from specviz.models.examine import Examined
+
+
+def check_pair(
+    target: Examined,
+    drafter: Examined | None,
+    kind: str,
+    *,
+    dtype_bytes: int,
+    context_tokens: int,
+    gamma: int,
+    available: int | None = None,
+) -> str | None:
+    """Check the tokenizers and the memory of a pair; the answer is what to tell the user, if anything.
+
+    drafter: the model that drafts; None for drafters without one. kind: the drafter's. The other arguments are those of
+    `memory.estimate`. A checkpoint that stays quantised in memory is counted with the size of its files.
+    Raises UserError if a draft model's tokenizer is not the target's, and what `memory.check` raises, with the numbers,
+    if the pair does not fit.
+    """
+    note = None
+    if drafter is not None and "draft-model" in kind.split("+"):
+        note = _compare_tokenizers(target, drafter)
+    memory.check(
+        memory.estimate(
+            target.config,
+            drafter_config=None if drafter is None else drafter.config,
+            dtype_bytes=dtype_bytes,
+            context_tokens=context_tokens,
+            gamma=gamma,
+            available=available,
+            weight_bytes=target.weight_bytes if target.compact else None,
+            drafter_weight_bytes=drafter.weight_bytes if drafter and drafter.compact else None,
+        )
+    )
+    return note
+
+
+def _compare_tokenizers(target: Examined, drafter: Examined) -> str | None:
+    """What differs harmlessly between the two; raises UserError for more than that."""
+    try:
+        return compare_vocabularies(target.tokenizer, drafter.tokenizer).note
+    except UserError as error:
+        raise UserError(
+            f"{drafter.source.name} has another tokenizer than {target.source.name}, so choose a draft model of the "
+            "target's family, or the drafter `library` with the method `universal`, which translates."
+        ) from error

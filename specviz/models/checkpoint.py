@@ -1,0 +1,109 @@
+"""What a folder or repository in the transformers format has to hold, told from the names and sizes of its files.
+
+`what` is how errors call the model.
+"""
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from specviz.errors import UserError
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+SMALL = 100_000_000  # bytes; the largest tokenizers have a third of that
+_SMALL_FILE = re.compile(r".*\.(json|txt|jinja|model|tiktoken)|README\.md")
+_TOKENIZER_FILE = re.compile(r"(tokenizer|vocab|spiece|sentencepiece|tekken).*|.*\.tiktoken")
+_PICKLE = re.compile(r".*\.(bin|pt|pth|ckpt|pkl)")
+
+
+def small_files(files: Mapping[str, int]) -> list[str]:
+    """The files that describe a model: configuration, tokenizer, chat template, index of the weights, card."""
+    return [name for name, size in files.items() if _SMALL_FILE.fullmatch(name) and size <= SMALL]
+
+
+def check_names(what: str, names: Collection[str]) -> None:
+    """Raise UserError if these files can't be those of a model that is read here."""
+    weights = [name for name in names if name.endswith(".safetensors") or name == INDEX]
+    own = [name for name in weights if not name.startswith("adapter_")]
+    gguf = [name for name in names if name.endswith(".gguf")]
+    pickles = [name for name in names if _PICKLE.fullmatch(name)]
+    if "adapter_config.json" in names and not own:
+        raise UserError(f"{what} is only an adapter (PEFT), so merge it with its base model and give the result.")
+    if gguf and not own:
+        raise UserError(
+            f"{what} has its weights only as GGUF, so give the model with safetensors that it was made from."
+        )
+    if CONFIG not in names:
+        raise UserError(f"{what} has no {CONFIG}, so give a model that is saved in the transformers format.")
+    if pickles and not own:
+        raise UserError(
+            f"{what} has its weights only as pickles ({pickles[0]}), which can run code when they are read, so give a "
+            "version with safetensors."
+        )
+    if not own:
+        raise UserError(f"{what} has no safetensors weights, so give a model that has.")
+    if not any(_TOKENIZER_FILE.fullmatch(name) for name in names):
+        raise UserError(f"{what} has no tokenizer, so give a version with one, or save its base model's beside it.")
+
+
+def weight_files(what: str, files: Mapping[str, int], folder: Path) -> dict[str, int]:
+    """The files that transformers loads the weights from, with their sizes; other versions beside them are left out.
+
+    folder: where configuration and index lie. Raises UserError if the weights go by other names, or not all are there.
+    """
+    first = str(read_json(what, folder / CONFIG).get("transformers_weights"))
+    named = [name for name in (first, WEIGHTS, INDEX) if name in files]
+    if not named:
+        raise UserError(
+            f"{what} has safetensors files but neither {WEIGHTS} nor {INDEX}, so give a version that is saved in the "
+            "transformers format."
+        )
+    if not named[0].endswith(".index.json"):
+        return {named[0]: files[named[0]]}
+    parts = read_json(what, folder / named[0]).get("weight_map")
+    if not isinstance(parts, dict) or not parts:
+        raise UserError(f"{named[0]} of {what} names no weight files, so give a complete version.")
+    if lacking := sorted({str(name) for name in parts.values()} - files.keys()):
+        raise UserError(
+            f"{what} lacks {len(lacking)} of the weight files that its index names (first {lacking[0]!r}), so give a "
+            "complete version."
+        )
+    return {name: files[name] for name in sorted(set(parts.values()))}
+
+
+def is_complete(files: Mapping[str, int], folder: Path) -> bool:
+    """Whether configuration, tokenizer and weights are all among these files."""
+    try:
+        check_names("", files)
+        return bool(weight_files("", files, folder))
+    except UserError:
+        return False
+
+
+def check_sound(what: str, folder: Path, names: Collection[str]) -> None:
+    """Raise UserError if a weight file is not as long as its header says; nothing else of it is read."""
+    for name in names:
+        try:
+            with safe_open(folder / name, framework="pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise UserError(
+                f"{name} of {what} is damaged or incomplete ({error}), so delete {folder / name} and fetch it again."
+            ) from error
+
+
+def read_json(what: str, path: Path) -> dict[str, Any]:
+    """The mapping in a JSON file; raises UserError if it holds none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path.name} of {what} can't be read ({error}), so give a complete version.") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path.name} of {what} holds no mapping, so give a complete version.")
+    return content

@@ -1,0 +1,113 @@
+"""A pairing of the user's own models, made from their names and checked before anything large is fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+
+from specviz import memory
+from specviz.drafters.draft_model import compare_vocabularies
+from specviz.drafters.pair import check_pair
+from specviz.errors import UserError
+from specviz.models.devices import pick_device, pick_dtype
+from specviz.models.examine import Examined
+from specviz.models.fetch import Progress
+from specviz.models.placement import CONTEXT, GAMMA, free_memory
+from specviz.models.sources import examine, own_model
+from specviz.presets import DrafterPreset, Pairing
+
+ITSELF = "self"  # the target as its own drafter
+EXIT_SHARE = 0.8  # of the layers, where early exit starts out: earlier ones of untrained models guess too poorly
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The pairing, what was found out about its models, and what to tell the user about them, if anything."""
+
+    pairing: Pairing
+    target: Examined
+    drafter: Examined | None
+    note: str | None
+
+
+def own_pairing(
+    target: str,
+    drafter: str = "",
+    *,
+    kind: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    offline: bool = False,
+    progress: Progress | None = None,
+) -> Own:
+    """A target and, unless it is left empty, a model that drafts for it: each a folder, a Hub id or a Hub address.
+
+    kind: of drafter that the model is wanted for; by default the one that its tokenizer allows.
+    Raises UserError, one sentence, if either can't be had or can't work here, if they do not fit each other, or if
+    they do not fit in memory. Their small files are all that is fetched for that.
+    """
+    if not target.strip():
+        raise UserError("No target is named; give a folder or a Hub id, such as owner/name.")
+    on = pick_device(device)
+    precision = pick_dtype(dtype, on)
+    found = examine(own_model(target), offline=offline, progress=progress)
+    helper = examine(own_model(drafter), offline=offline, progress=progress) if drafter.strip() else None
+    kind = (kind or drafting_kind(found, helper)) if helper else "plain"
+    sizes = {"dtype_bytes": precision.itemsize, "context_tokens": CONTEXT, "gamma": GAMMA}
+    note = check_pair(found, helper, kind, **sizes, available=sum(free_memory(on).values()))
+    return Own(_pairing(found, helper, kind, precision), found, helper, note)
+
+
+def drafting_kind(target: Examined, drafter: Examined) -> str:
+    """How the model can draft: with the target's own tokens, or, its tokenizer being another, through text."""
+    try:
+        compare_vocabularies(target.tokenizer, drafter.tokenizer)
+    except UserError:
+        return "library"
+    return "draft-model"
+
+
+def _pairing(target: Examined, drafter: Examined | None, kind: str, dtype: torch.dtype) -> Pairing:
+    need = memory.estimate(
+        target.config,
+        drafter_config=drafter.config if drafter else None,
+        dtype_bytes=dtype.itemsize,
+        context_tokens=CONTEXT,
+        gamma=GAMMA,
+        weight_bytes=target.weight_bytes if target.compact else None,
+        drafter_weight_bytes=drafter.weight_bytes if drafter and drafter.compact else None,
+    )
+    sources = [target.source, *([drafter.source] if drafter else [])]
+    return Pairing(
+        id="own-" + "-".join(source.id for source in sources),
+        title=" + ".join(source.name for source in sources),
+        target=target.source,
+        drafters=tuple(_drafters(target, drafter, kind)),
+        memory_mb=ceil(need.total / 1e6),
+        hardware="cpu",  # slow it may be: whoever names a model of their own has chosen that
+        chat=bool(target.tokenizer.chat_template),
+    )
+
+
+def _drafters(target: Examined, drafter: Examined | None, kind: str) -> Iterator[DrafterPreset]:
+    """What can draft for the target, the model that was named for it first."""
+    if drafter is not None and kind == "draft-model":
+        yield DrafterPreset(
+            kind, drafter.source.name, {"gamma": 4}, "Drafts with the target's own tokens.", drafter.source
+        )
+    elif drafter is not None:
+        note = "Its tokenizer is another than the target's, so its drafts are translated through their text."
+        yield DrafterPreset(kind, drafter.source.name, {"method": "universal", "gamma": 4}, note, drafter.source)
+    yield DrafterPreset("plain", "No drafter", {}, "Ordinary decoding, one token per pass.")
+    copies = "Copies what followed the same words earlier in the text; needs no weights."
+    yield DrafterPreset("ngram", "N-gram lookup", {"ngram_min": 1, "ngram_max": 3, "gamma": 5}, copies)
+    layers = int(target.config.get_text_config(decoder=True).num_hidden_layers)
+    if layers > 1:
+        exit_layer = max(1, min(layers - 1, round(EXIT_SHARE * layers)))
+        leaves = f"The target's own first layers draft; it has {layers}."
+        yield DrafterPreset("early-exit", "Early exit", {"exit_layer": exit_layer, "gamma": 2}, leaves)
+    twice = "Accepts everything and never pays: a draft token costs as much as a target step."
+    yield DrafterPreset("draft-model", "The target itself", {"source": ITSELF, "gamma": 4}, twice)

@@ -1,0 +1,105 @@
+"""What a program asks for, as the page's form: read by the same rules, so that the same limits hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from specviz.errors import UserError
+from specviz.presets import DrafterPreset, Pairing
+from specviz.ui import form
+from specviz.ui.controls import default, first_drafter
+from specviz.ui.form import Ask, Form
+
+ECHOED = 40  # characters of a wrong value that are repeated in an error
+
+
+class Settings(TypedDict, total=False):
+    """The settings of a run besides its prompt, as programs name them."""
+
+    pairing: str
+    drafter: str | None
+    gamma: int | None
+    max_new_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    seed: int
+    stop: str
+    raw_prompt: bool
+    exit_layer: int | None
+    ngram_min: int | None
+    ngram_max: int | None
+    ngram_pick: str
+    float32: bool
+
+
+def read(prompt: Any, asked: Mapping[str, Any], pairings: Mapping[str, Pairing], measure: bool) -> Ask:
+    """The run that is asked for, by all `Settings`; raises UserError about the first thing that is wrong."""
+    if not isinstance(prompt, str):
+        raise UserError("The prompt is no text; give a string.")
+    pairing = _pairing(asked["pairing"], pairings)
+    preset = _drafter(asked["drafter"], pairing)
+    usual = {name: default(preset, name) for name in ("gamma", "exit_layer", "ngram_min", "ngram_max")}
+    given = {name: asked[name] for name in usual if asked[name] is not None}
+    values = Form(
+        prompt=prompt,
+        drafter=preset.title,
+        **{**usual, **given},
+        pick=asked["ngram_pick"],
+        temperature=asked["temperature"],
+        top_k=asked["top_k"],
+        top_p=asked["top_p"],
+        min_p=asked["min_p"],
+        penalty=asked["repetition_penalty"],
+        seed=asked["seed"],
+        max_new_tokens=asked["max_new_tokens"],
+        stops=asked["stop"],
+        template=form.RAW if read_switch("raw_prompt", asked["raw_prompt"]) else form.CHAT,
+        pairing=pairing.id,
+        precision=form.EXACT if read_switch("float32", asked["float32"]) else form.DEFAULT,
+        measure=measure,
+    )
+    return form.read(values, pairings)
+
+
+def read_side(name: str, prompt: Any, asked: Any, usual: Mapping[str, Any], pairings: Mapping[str, Pairing]) -> Ask:
+    """One of two runs that are compared. name: what errors call it; usual: the settings that are not given."""
+    if not isinstance(asked, dict):
+        raise UserError(f'{name} holds no settings; give them by name, such as {{"gamma": 4}}, or {{}} for the usual.')
+    if unknown := [key for key in asked if key not in usual]:
+        raise UserError(f"{name} has the unknown setting {_said(unknown[0])}; there are: {', '.join(usual)}.")
+    try:
+        return read(prompt, {**usual, **asked}, pairings, measure=False)
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from error
+
+
+def read_switch(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise UserError(f"{name} is {_said(value)}; give true or false.")
+    return value
+
+
+def _pairing(id: Any, pairings: Mapping[str, Pairing]) -> Pairing:
+    if not isinstance(id, str) or id not in pairings:
+        raise UserError(f"There is no pairing {_said(id)}; choose one of: {', '.join(pairings)}.")
+    return pairings[id]
+
+
+def _drafter(name: Any, pairing: Pairing) -> DrafterPreset:
+    """By its title or its kind; the first that drafts where none is named."""
+    if name is None:
+        return first_drafter(pairing)
+    titled = [preset for preset in pairing.drafters if name == preset.title]
+    of_kind = [preset for preset in pairing.drafters if name == preset.kind]
+    if found := titled + of_kind:
+        return found[0]
+    titles = ", ".join(preset.title for preset in pairing.drafters)
+    raise UserError(f"{pairing.title} has no drafter {_said(name)}; choose one of: {titles}.")
+
+
+def _said(value: Any) -> str:
+    return repr(value)[:ECHOED]

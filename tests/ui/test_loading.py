@@ -1,0 +1,112 @@
+"""Models in the background: shared, given up, and let go of when another needs their memory."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from fakes import tiny_target
+
+from specviz.errors import Cancelled, NotEnoughMemory, UserError
+from specviz.presets import DrafterPreset, ModelSource, load_pairings
+from specviz.runs import Loaded
+from specviz.ui.loading import Models
+
+PAIRING = load_pairings()["smollm2-135m"]
+SMALL = ModelSource("small", "Small", "none")
+OTHER = replace(PAIRING, id="other", drafters=(DrafterPreset("draft-model", "Small", {}, "", SMALL),))
+
+
+class Shelf:
+    """A loader with room for so many models at a time, told apart by their targets' objects."""
+
+    def __init__(self, room: int = 9) -> None:
+        self.room = room
+        self.asked: list[
+            tuple[str, str, str, int]
+        ] = []  # pairing, drafter, format, models there
+        self.go = threading.Event()
+        self.go.set()
+
+    def __call__(self, pairing, drafts, *, device, dtype, offline, progress, having):
+        self.asked.append((pairing.id, drafts.id if drafts else "", dtype, len(having)))
+        if not self.go.wait(10):
+            raise TimeoutError
+        progress("loading the model", None)
+        if len(having) >= self.room:
+            raise NotEnoughMemory("This run needs about 2 GB of memory but 1 GB is free.")
+        return Loaded(pairing, tiny_target(), drafts=drafts)
+
+
+def models(shelf: Shelf) -> Models:
+    return Models(shelf, device="cpu", dtype="float32", offline=False)
+
+
+def load(made: Models, pairing, drafts=None, dtype=None) -> Loaded:
+    loading = made.load(pairing, drafts, dtype)
+    assert loading.wait(10)
+    return loading.result()
+
+
+def test_a_model_is_known_by_its_pairing_its_drafter_and_its_format():
+    shelf = Shelf()
+    made = models(shelf)
+    first = load(made, PAIRING)
+    assert made.there(PAIRING) is first and made.there(PAIRING, dtype="float32") is first
+    assert made.there(PAIRING, SMALL) is None and made.there(PAIRING, dtype="bfloat16") is None
+    assert made.there(OTHER) is None
+    second = load(made, OTHER, SMALL)
+    assert made.there(OTHER, SMALL) is second and made.there(OTHER) is None
+    assert shelf.asked == [("smollm2-135m", "", "float32", 0), ("other", "small", "float32", 1)]
+
+
+def test_visitors_who_ask_for_the_same_model_share_its_loading():
+    shelf = Shelf()
+    shelf.go.clear()
+    made = models(shelf)
+    assert made.load(PAIRING) is made.load(PAIRING)
+    assert made.load(PAIRING) is not made.load(OTHER, SMALL)
+    shelf.go.set()
+    assert load(made, PAIRING) is not load(made, OTHER, SMALL)
+    assert [asked[0] for asked in shelf.asked[:2]] == ["smollm2-135m", "other"]
+
+
+def test_loading_can_be_given_up_and_begun_again():
+    shelf = Shelf()
+    shelf.go.clear()
+    made = models(shelf)
+    loading = made.load(PAIRING)
+    assert made.cancel() == 1
+    shelf.go.set()
+    assert loading.wait(10)
+    with pytest.raises(Cancelled):
+        loading.result()
+    assert made.there(PAIRING) is None and made.cancel() == 0
+    assert load(made, PAIRING) is made.there(PAIRING)
+
+
+def test_what_is_there_gives_way_to_what_does_not_fit_beside_it():
+    shelf = Shelf(room=1)
+    made = models(shelf)
+    first = load(made, PAIRING)
+    second = load(made, OTHER)
+    assert made.there(PAIRING) is None and made.there(OTHER) is second
+    assert [asked[3] for asked in shelf.asked] == [0, 1, 0], "tried beside it first, then without"
+    assert load(made, PAIRING) is not first
+
+
+def test_a_model_in_use_gives_way_only_after_its_turn():
+    shelf = Shelf(room=1)
+    made = models(shelf)
+    with load(made, PAIRING).lock:
+        loading = made.load(OTHER)
+        assert not loading.wait(0.3) and len(shelf.asked) == 2
+    assert loading.wait(10) and loading.result() is made.there(OTHER)
+
+
+def test_what_fits_nowhere_is_refused_with_the_numbers():
+    made = models(Shelf(room=0))
+    with pytest.raises(UserError, match="needs about 2 GB of memory but 1 GB is free"):
+        load(made, PAIRING)
+    assert made.there(PAIRING) is None
