@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from transformers import LlamaConfig, Qwen3Config
+from transformers import AutoConfig, LlamaConfig, Qwen3Config
 
 from specviz.errors import UserError
 from specviz.memory import (
@@ -18,6 +18,7 @@ from specviz.memory import (
     count_parameters,
     estimate,
     kv_bytes,
+    kv_bytes_by_layer,
     peak_bytes,
 )
 from specviz.presets import load_pairings
@@ -62,6 +63,40 @@ def test_counting_changes_neither_the_config_nor_torch():
     assert torch.nn.Linear(2, 2).weight.device.type == "cpu"
 
 
+def test_quantised_weights_are_counted_as_if_unpacked():
+    config = copy.deepcopy(TINY)
+    config.quantization_config = {"quant_method": "fp8", "weight_block_size": [8, 8]}
+    assert count_parameters(config) == TINY_PARAMETERS
+    assert config.quantization_config["quant_method"] == "fp8"
+
+
+def test_every_expert_counts():
+    shape = {key: getattr(TINY, key) for key in ("vocab_size", "hidden_size", "num_attention_heads", "head_dim")}
+    config = AutoConfig.for_model(
+        "qwen3_moe",
+        **shape,
+        num_hidden_layers=2,
+        num_key_value_heads=2,
+        moe_intermediate_size=32,
+        num_experts=5,
+        tie_word_embeddings=False,
+    )
+    experts = 5 * 3 * 16 * 32 - 3 * 16 * 32 + 5 * 16  # in place of one network, and the router that chooses
+    assert count_parameters(config) == TINY_PARAMETERS + 2 * (experts + 2 * 8)  # and norms of queries and keys
+
+
+def test_of_a_model_that_sees_the_text_part_and_the_encoder_count():
+    depth = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2}
+    text = {**depth, "vocab_size": 64, "num_key_value_heads": 1, "head_dim": 16}
+    config = AutoConfig.for_model(
+        "gemma3", text_config=text, vision_config={**depth, "image_size": 28, "patch_size": 14}
+    )
+    alone = AutoConfig.for_model("gemma3_text", **text)
+    assert count_parameters(config) > count_parameters(alone) > 64 * 32
+    seeing, reading = (estimate(one, dtype_bytes=2, context_tokens=9, gamma=1) for one in (config, alone))
+    assert (seeing.kv, seeing.logits) == (reading.kv, reading.logits) == (2 * 2 * 16 * 256 * 2, 2 * 64 * 4)
+
+
 def test_cache_size_per_token():
     assert kv_bytes(SMOLLM2, 1024, 2) == 1024 * 23_040
     assert 2 * 30 * 3 * 64 * 2 == 23_040  # keys and values, layers, KV heads, head_dim, bytes
@@ -78,6 +113,7 @@ def test_sliding_layers_keep_every_row_and_recurrent_ones_none():
     config = Qwen3Config(**shape, layer_types=kinds, use_sliding_window=True, sliding_window=4)
     row = 2 * 2 * 8 * 2
     assert kv_bytes(config, 1000, 2) == row * 1024 * 2
+    assert kv_bytes_by_layer(config, 1000, 2) == [row * 1024, row * 1024, 0]
 
 
 def test_budget_of_a_pair():
@@ -91,6 +127,15 @@ def test_budget_of_a_pair():
         (budget.weights_target, budget.weights_drafter, budget.kv, budget.logits, budget.headroom)
     )
     assert budget.available == 7
+
+
+def test_weights_can_be_given_instead_of_counted():
+    given = {"weight_bytes": 1000, "drafter_weight_bytes": 50}
+    budget = estimate(SMOLLM2, drafter_config=TINY, dtype_bytes=2, context_tokens=9, gamma=0, available=7, **given)
+    assert (budget.weights_target, budget.weights_drafter, budget.headroom) == (1000, 50, 210)
+    counted = estimate(SMOLLM2, drafter_config=TINY, dtype_bytes=2, context_tokens=9, gamma=0, drafter_weight_bytes=0)
+    assert (counted.weights_target, counted.weights_drafter) == (269_030_016, 0)
+    assert budget.kv == counted.kv and budget.logits == counted.logits
 
 
 def test_without_a_drafter_its_part_is_nothing():

@@ -8,6 +8,9 @@ from pathlib import Path
 import yaml
 from packaging.requirements import Requirement
 
+from specviz.memory import human
+from specviz.presets import load_pairings
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -31,6 +34,15 @@ def test_the_space_gets_a_gradio_that_the_requirements_allow():
     (gradio,) = [Requirement(line.split("#")[0]) for line in lines if line.startswith("gradio")]
     assert gradio.specifier.contains(str(front_matter()["sdk_version"]))
     assert not gradio.specifier.contains("6.30.0")
+
+
+def test_every_pairing_stands_in_the_table_with_its_memory_and_hardware():
+    rows = dict(re.findall(r"^\| `([^`]+)`(.*)$", README, flags=re.MULTILINE))
+    for id, pairing in load_pairings().items():
+        device = "GPU" if pairing.hardware == "accelerator" else "CPU"
+        assert f"| {human(pairing.memory_mb * 10**6)} | {device} |" in rows[id]
+        assert ("gated" in rows[id]) == any(model.gated for model in pairing.models)
+    assert rows.keys() == load_pairings().keys()
 
 
 def test_every_picture_and_file_that_is_linked_is_there():

@@ -111,11 +111,6 @@ def test_it_asks_for_the_torch_that_the_hardware_runs(folders):
     assert str(requirements(folders["zerogpu"])["torch"].specifier) == "==2.11.0"
     assert [kind for kind in KINDS if "spaces" in requirements(folders[kind])] == ["zerogpu"]
     assert requirements(folders["gpu"])["torch"] == requirements(folders["cpu"])["torch"] == project["torch"]
-    options = {
-        kind: [line for line in (folders[kind] / "requirements.txt").read_text().splitlines() if line.startswith("-")]
-        for kind in KINDS
-    }
-    assert options == {"cpu": ["--extra-index-url https://download.pytorch.org/whl/cpu"], "gpu": [], "zerogpu": []}
 
 
 # --- the command
@@ -165,21 +160,11 @@ def environment(tmp_path: Path, folders: dict[str, Path]) -> Iterator[Path]:
         pytest.skip("There is no Python 3.12 here; install one, with its venv module, to try the prepared Space.")
     folder = tmp_path / "environment"
     own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    # Where an index can't be reached, pip asks it for every package: once is enough, the others have them too.
-    install = [
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-compile",
-        "--retries",
-        "0",
-        "-r",
-        folders["cpu"] / "requirements.txt",
-    ]
+    install = ["-m", "pip", "install", "-q", "--no-compile", "-r", folders["cpu"] / "requirements.txt"]
     try:
         subprocess.run([python, "-m", "venv", folder], env=own, check=True)
-        subprocess.run([folder / "bin" / "python", *install], env=own, check=True, capture_output=True)
+        done = subprocess.run([folder / "bin" / "python", *install], env=own, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # gigabytes
@@ -227,7 +212,7 @@ def answers(address: str) -> bool:
 
 @pytest.mark.model
 def test_the_folder_starts_and_decodes_on_a_bare_python_3_12(space):
-    assert "<title>specviz</title>" in httpx.get(space).text
+    assert '"title":"specviz"' in httpx.get(space).text
     client = Client(space, verbose=False)
     answer = client.predict("Count to five, twice.", max_new_tokens=16, measure=False, api_name="/run")
     client.close()

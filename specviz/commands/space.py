@@ -27,34 +27,29 @@ class Hardware:
 
     flavor: str  # the Hub's name: huggingface_hub.SpaceHardware
     requirements: Mapping[str, str]  # lines in place of those of requirements.txt, by package; others are added
+    offers: str  # "cpu": the pairings that run on one; "first": that one; "every"
     note: str  # for the Space's README
     front_matter: Mapping[str, str] = field(default_factory=dict)  # besides the project's own
-
-    def offers(self, pairings: Mapping[str, Pairing]) -> list[Pairing]:
-        """The pairings that a visitor finds there, unless SPECVIZ_PAIRINGS says otherwise."""
-        every = list(pairings.values())
-        if self is HARDWARE["zerogpu"]:
-            return every[:1]
-        return every if self is HARDWARE["gpu"] else [each for each in every if each.hardware == "cpu"]
 
 
 HARDWARE = {
     "cpu": Hardware(
         "cpu-basic",
-        # The package index has the build with CUDA, which runs there as well, but is larger by several GB.
-        {"torch": "--extra-index-url https://download.pytorch.org/whl/cpu\n{line}"},
+        {},  # the build with CUDA, larger by several GB than need be, runs on a CPU as well
+        "cpu",
         "Pairings that need a GPU are listed, with the reason why they can't run here.",
     ),
     "gpu": Hardware(
         "l4x1",  # the cheapest that computes in bfloat16: https://huggingface.co/docs/hub/spaces-gpus
-        # The package index has the build with CUDA 13; builds with CUDA 12.6 lie at download.pytorch.org/whl/cu126.
-        {},
+        {},  # the build with CUDA 13
+        "every",
         "Weights are fetched when a visitor first chooses a pairing; gated ones need the secret `HF_TOKEN`.",
     ),
     "zerogpu": Hardware(
         "zero-a10g",  # the flavor's name has outlived the GPU
         # The newest torch and the Python that ZeroGPU supports: https://huggingface.co/docs/hub/spaces-zerogpu
         {"torch": "torch==2.11.0", "spaces": "spaces  # whichever release ZeroGPU itself has installed"},
+        "first",
         "Models are loaded when the Space starts: the first pairing, or those that the variable names. A run takes a "
         "GPU for some seconds of the visitor's quota; where none is to be had, a recorded run is shown, and said so.",
         {"python_version": "3.12.12", "startup_duration_timeout": "1h"},
@@ -101,9 +96,16 @@ def write(hardware: Hardware, out: Path) -> None:
     (out / "requirements.txt").write_text(requirements(hardware, settings, lines), encoding="utf-8")
 
 
+def offered(hardware: Hardware) -> list[Pairing]:
+    """The pairings that a visitor can choose there, unless SPECVIZ_PAIRINGS says otherwise."""
+    every = list(load_pairings().values())
+    on_cpu = [pairing for pairing in every if pairing.hardware == "cpu"]
+    return {"cpu": on_cpu, "first": every[:1], "every": every}[hardware.offers]
+
+
 def settings_of(hardware: Hardware, project: Mapping[str, Any]) -> dict[str, Any]:
     """The front matter for this hardware, from the project's."""
-    models = [model.hub.repo for pairing in hardware.offers(load_pairings()) for model in pairing.models if model.hub]
+    models = [model.hub.repo for pairing in offered(hardware) for model in pairing.models if model.hub]
     own = {"suggested_hardware": hardware.flavor, "models": list(dict.fromkeys(models))}
     return {**project, **own, **hardware.front_matter}
 
@@ -111,7 +113,7 @@ def settings_of(hardware: Hardware, project: Mapping[str, Any]) -> dict[str, Any
 def readme(hardware: Hardware, settings: Mapping[str, Any], body: str) -> str:
     """The Space's card: its configuration, what the app is, and what can be set there."""
     opening = re.sub(r"^!\[.*\]\(.*\)\n+", "", body.split("\n## ")[0], flags=re.MULTILINE)
-    pairings = ", ".join(f"`{each.id}`" for each in hardware.offers(load_pairings()))
+    pairings = ", ".join(f"`{each.id}`" for each in offered(hardware))
     front_matter = yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True)
     return (
         f"---\n{front_matter}---\n{opening.rstrip()}\n\n## This Space\n\nIt offers {pairings}. The variable "
@@ -129,5 +131,5 @@ def requirements(hardware: Hardware, settings: Mapping[str, Any], lines: list[st
     for line in lines:
         name = re.match(r"[\w-]*", line)
         replaced = own.pop(name.group() if name else "", None)
-        written.append(line if replaced is None else replaced.format(line=line))
+        written.append(line if replaced is None else replaced)
     return "\n".join([*written, *own.values()]) + "\n"

@@ -45,20 +45,15 @@ def pack(model: nn.Module) -> int:
     """Replace the model's linear layers by packed ones, in place; returns how many.
 
     The original weights are freed, except those that something else (tied embeddings) still holds. Layers that
-    `can_pack` refuses are left as they are, and so are quantised ones and those that wait in memory for their turn.
+    `can_pack` refuses are left as they are (those that accelerate offloads are on no device), and so are quantised ones.
     """
     replaced = 0
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if type(child) is nn.Linear and _is_plain(child) and can_pack(child):
+            if type(child) is nn.Linear and type(child.weight) is nn.Parameter and can_pack(child):
                 setattr(module, name, PackedLinear(child))
                 replaced += 1
     return replaced
-
-
-def _is_plain(linear: nn.Linear) -> bool:
-    """Whether the layer's weight is an ordinary tensor that stays where it is: accelerate moves those it has hooked."""
-    return type(linear.weight) is nn.Parameter and not hasattr(linear, "_hf_hook")
 
 
 def is_packed(model: nn.Module) -> bool:

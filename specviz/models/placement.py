@@ -164,8 +164,8 @@ def _spread(
         keys = inferred({gpu: max(0, room - int(sum(kv) / unit)) for gpu, room in rooms.items()} | {"cpu": waiting})
     if "disk" in keys.values() or set(keys.values()) == {"cpu"}:
         return None
-    places = {_key(place): place for place in free}
-    return {name: places[key] for name, key in keys.items()}
+    named = {_key(place): place for place in free}
+    return {name: named[key] for name, key in keys.items()}
 
 
 def decoder_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
@@ -189,11 +189,11 @@ def _describe(devices: Mapping[str, torch.device], model: PreTrainedModel, name:
     """One sentence that says how many layers lie where."""
     path, layers = decoder_layers(model)
     held = Counter(_holder(f"{path}.{index}", devices) for index in range(len(layers)))
-    places = sorted(set(devices.values()), key=lambda place: (place == CPU, place.index))
-    shares = [f"{'CPU memory' if place == CPU else place} ({held[place]})" for place in places]
+    holders = sorted(set(devices.values()), key=lambda place: (place == CPU, place.index))
+    shares = [f"{'CPU memory' if place == CPU else place} ({held[place]})" for place in holders]
     shares[0] = shares[0].replace(")", f" of {len(layers)} layers)")
     spread = f"{name} is spread over {', '.join(shares[:-1])} and {shares[-1]}"
-    if CPU not in places:
+    if CPU not in holders:
         return f"{spread}."
     return (
         f"{spread}, and what waits in CPU memory is moved in for every pass, which makes every pass slow and drafting "

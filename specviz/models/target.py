@@ -131,7 +131,7 @@ class Target:
         output = self.model(**inputs)
         if len(self.cache) != base + len(tokens):
             raise UserError(f"{self.name} does not keep what it reads in its cache; choose a decoder-only model.")
-        logits = output.logits[0].float().to(self.device)
+        logits = output.logits[0].float()
         # A row of NaN or of nothing but -inf has no distribution; amax carries both to one number per row.
         if not torch.isfinite(logits.amax(-1)).all():
             raise UserError(
@@ -175,7 +175,7 @@ class Target:
             nonlocal position
             logits: Tensor = model(**self._inputs([token], position)).logits[0, -1]
             position += 1
-            return logits.to(self.device)
+            return logits
 
         try:
             yield step
@@ -192,7 +192,9 @@ class Target:
     def _hidden_rows(self, output: Any) -> Tensor | None:
         if not self._hidden_layers:
             return None
-        return torch.cat([output.hidden_states[layer][0].to(self.device) for layer in self._hidden_layers], -1)
+        rows = (output.hidden_states[layer][0] for layer in self._hidden_layers)
+        # The base model alone, which reads the prompt, leaves each row on its layer's device.
+        return torch.cat([row.to(self.device) for row in rows], -1)
 
     def _tree_mask(self, draft: Draft, positions: Tensor) -> Tensor | dict[str, Tensor]:
         """The 4-D mask of a tree: each node sees the prefix, its ancestors and itself, within the window if any."""

@@ -14,8 +14,12 @@ from typing import Any
 
 import gradio as gr
 
+from specviz import runs, summary
 from specviz.errors import Cancelled, UserError
+from specviz.ui import handlers
+from specviz.ui.facts import plural
 from specviz.ui.handlers import Stopped
+from specviz.ui.report import Record
 from specviz.ui.screens import SKIP, Screen
 from specviz.ui.visits import Visits
 
@@ -76,3 +80,15 @@ def _words(verdict: str) -> str:
     """What a verdict's card says: what is being done, else its headline."""
     card = json.loads(verdict)
     return card["status"] or "".join(text for text, _ in card["headline"])
+
+
+def report(prepared: runs.Prepared, record: Record) -> Answer:
+    """What is answered of a run: the object of `run --json`, with a warning if the time limit came first."""
+    answer = summary.report(prepared, record.trace, record.comparison)
+    if record.out_of_time:
+        limit = f"The time limit of {handlers.TURN_SECONDS:.0f} s ended"
+        done = record.comparison.repeats if record.comparison else 0
+        measured = f"the measuring after {done} of {plural(record.repeats, 'repeat')}"
+        what = measured if record.is_complete else f"the run after {plural(len(record.steps), 'step')}"
+        answer["warnings"].append(f"{limit} {what}.")
+    return answer

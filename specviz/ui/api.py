@@ -18,7 +18,7 @@ from gradio.utils import get_function_description
 from specviz.presets import DrafterPreset, ModelSource, Pairing
 from specviz.trace import header_line, step_line
 from specviz.ui import versus
-from specviz.ui.answers import Answer, Work, answers
+from specviz.ui.answers import Answer, Work, answers, report
 from specviz.ui.asked import Settings, read, read_side, read_switch
 from specviz.ui.explore import MODEL_EVENTS, VISITORS_AT_ONCE
 from specviz.ui.handlers import Explorer, session
@@ -68,7 +68,8 @@ class Api:
 
         Returns:
             A list of pairings: id, title, target {name, repo, licence, gated}, drafters [{title, kind, defaults, note,
-            model}], memory_mb, hardware, runs_here, and reason: why it can't run here, or an empty text.
+            model}], memory_mb, hardware, chat (false: it continues prompts as they stand), runs_here, and reason: why
+            it can't run here, or an empty text.
         """
         return [self._preset(pairing) for pairing in list(self.explorer.pairings.values())]
 
@@ -81,6 +82,7 @@ class Api:
             "drafters": [_drafter(preset) for preset in pairing.drafters],
             "memory_mb": pairing.memory_mb,
             "hardware": pairing.hardware,
+            "chat": pairing.chat,
             "runs_here": not reason,
             "reason": reason,
         }
@@ -100,7 +102,7 @@ class Api:
         repetition_penalty: float = 1,
         seed: int = 0,
         stop: str = "",
-        raw_prompt: bool = False,
+        raw_prompt: bool | None = None,
         exit_layer: int | None = None,
         ngram_min: int | None = None,
         ngram_max: int | None = None,
@@ -127,7 +129,7 @@ class Api:
             repetition_penalty: Above 1, tokens that have occurred become less likely, 0.5 to 2.
             seed: The same seed draws the same tokens.
             stop: Stop strings, one per line, at most 4 of 40 characters.
-            raw_prompt: Continue the prompt as it stands, without the target's chat template.
+            raw_prompt: Continue the prompt as it stands, rather than answer it as a chat. None: as suits the target.
             exit_layer: Early exit: how many of the target's layers draft. None: the drafter's default.
             ngram_min: N-gram lookup: tokens of the shortest match, 1 to 16. None: the drafter's default.
             ngram_max: N-gram lookup: tokens of the longest match, which is looked for first. None: the default.
@@ -198,7 +200,7 @@ class Api:
         ask = read(prompt, asked, pairings, measure=read_switch("measure", measure))
         read_switch("trace", with_trace)
         prepared, record = yield from self.explorer.made(ask, (), stop)
-        answer = versus.report(prepared, record)
+        answer = report(prepared, record)
         if with_trace:
             lines = [header_line(record.run), *map(step_line, record.steps)]
             answer["trace"] = "".join(f"{line}\n" for line in lines)

@@ -28,7 +28,7 @@ class Settings(TypedDict, total=False):
     repetition_penalty: float
     seed: int
     stop: str
-    raw_prompt: bool
+    raw_prompt: bool | None
     exit_layer: int | None
     ngram_min: int | None
     ngram_max: int | None
@@ -44,6 +44,7 @@ def read(prompt: Any, asked: Mapping[str, Any], pairings: Mapping[str, Pairing],
     preset = _drafter(asked["drafter"], pairing)
     usual = {name: default(preset, name) for name in ("gamma", "exit_layer", "ngram_min", "ngram_max")}
     given = {name: asked[name] for name in usual if asked[name] is not None}
+    raw = not pairing.chat if asked["raw_prompt"] is None else read_switch("raw_prompt", asked["raw_prompt"])
     values = Form(
         prompt=prompt,
         drafter=preset.title,
@@ -57,7 +58,7 @@ def read(prompt: Any, asked: Mapping[str, Any], pairings: Mapping[str, Pairing],
         seed=asked["seed"],
         max_new_tokens=asked["max_new_tokens"],
         stops=asked["stop"],
-        template=form.RAW if read_switch("raw_prompt", asked["raw_prompt"]) else form.CHAT,
+        template=form.RAW if raw else form.CHAT,
         pairing=pairing.id,
         precision=form.EXACT if read_switch("float32", asked["float32"]) else form.DEFAULT,
         measure=measure,

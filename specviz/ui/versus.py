@@ -11,7 +11,8 @@ from specviz import runs, summary
 from specviz.comparison import Comparison, Divergence
 from specviz.errors import Cancelled, UserError
 from specviz.measure import first_divergence
-from specviz.ui import handlers, screens
+from specviz.ui import screens
+from specviz.ui.answers import Work, report
 from specviz.ui.facts import plural
 from specviz.ui.form import Ask
 from specviz.ui.handlers import REPEATS, Explorer, over, wait
@@ -43,21 +44,7 @@ def check(first: Ask, second: Ask, explorer: Explorer) -> None:
         raise UserError("ZeroGPU lends a GPU for one run at a time, so two can't be compared; run each by itself.")
 
 
-def report(prepared: runs.Prepared, record: Record) -> dict[str, Any]:
-    """The object of a run, as `run --json` prints it, with a warning if the time limit came first."""
-    answer = summary.report(prepared, record.trace, record.comparison)
-    if record.out_of_time:
-        limit = f"The time limit of {handlers.TURN_SECONDS:.0f} s ended"
-        done = record.comparison.repeats if record.comparison else 0
-        measured = f"the measuring after {done} of {plural(record.repeats, 'repeat')}"
-        what = measured if record.is_complete else f"the run after {plural(len(record.steps), 'step')}"
-        answer["warnings"].append(f"{limit} {what}.")
-    return answer
-
-
-def compared(
-    first: Ask, second: Ask, explorer: Explorer, stop: threading.Event
-) -> Generator[Screen, None, dict[str, Any]]:
+def compared(first: Ask, second: Ask, explorer: Explorer, stop: threading.Event) -> Work:
     """Make both runs, then time them; yields what the page would show meanwhile, returns the comparison."""
     check(first, second, explorer)
     sides = []

@@ -229,7 +229,7 @@ def mtp_pair(family: str, **overrides: object) -> tuple[Target, str, None]:
     return load_target(save_mtp_checkpoint(Path(_folders[-1].name), family, **overrides)), "mtp", None
 
 
-def _universal(spaces: bool) -> tuple[Target, str, Assistant]:
+def universal_pair(spaces: bool = False) -> tuple[Target, str, Assistant]:
     tokenizer, other = trained_tokenizer(400), trained_tokenizer(330, spaces=spaces)
     target = Target(trained_text_model(tokenizer), tokenizer, "tiny writer")
     return target, "universal", Assistant(trained_text_model(other, seed=1), other, "tiny helper", "hash of the helper")
@@ -241,8 +241,7 @@ def _dflash() -> tuple[Target, str, Assistant]:
 
 
 PAIRS: dict[str, Callable[[], tuple[Target, str, Assistant | None]]] = {
-    "universal": lambda: _universal(spaces=False),
-    "universal, other spaces": lambda: _universal(spaces=True),
+    "universal": universal_pair,
     "mtp, 1 layer": lambda: mtp_pair("mellum"),
     "mtp, 3 layers": lambda: mtp_pair("glm4_moe"),
     "dflash": _dflash,

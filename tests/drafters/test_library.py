@@ -1,4 +1,4 @@
-"""Transformers' own generators as a drafter: whatever they propose, the text is the target's; and they leave no trace."""
+"""Transformers' own generators as a drafter: whatever they propose, the text is the target's. They alter nothing."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def run(name: str, settings: Settings = GREEDY, prompt: list[int] = PROMPT) -> l
 # --- the text is the target's -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gamma", [1, 2, 5])
-@pytest.mark.parametrize("prompt", [[3], [3, 4], PROMPT, [6, 2, 9] * 11])
+@pytest.mark.parametrize("gamma", [1, 5])
+@pytest.mark.parametrize("prompt", [[3], [3, 4], [6, 2, 9] * 11])
 @every_pair
 def test_greedy_text_is_the_targets_own(name, prompt, gamma):
     target, drafter = library(name)
@@ -60,7 +60,7 @@ def test_greedy_text_is_the_targets_own(name, prompt, gamma):
         assert step.note is None and len(step.nodes) <= gamma
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@every_pair
 def test_a_long_run_stays_the_targets_and_some_of_it_was_drafted(name):
     steps = run(name, replace(GREEDY, gamma=4, max_new_tokens=200))
     assert tokens(steps) == reference_decode(pair(name)[0].model, PROMPT, 200)
@@ -69,11 +69,11 @@ def test_a_long_run_stays_the_targets_and_some_of_it_was_drafted(name):
     assert accepted(run(name, replace(SAMPLED, gamma=4, max_new_tokens=60))) >= 5
 
 
-@pytest.mark.parametrize("budget", [0, 1, 2, 3, 4])
 @every_pair
-def test_the_budget_is_kept(name, budget):
-    steps = run(name, replace(GREEDY, max_new_tokens=budget))
-    assert tokens(steps) == reference_decode(pair(name)[0].model, PROMPT, budget)
+def test_the_budget_is_kept(name):
+    for budget in range(6):
+        steps = run(name, replace(GREEDY, max_new_tokens=budget))
+        assert tokens(steps) == reference_decode(pair(name)[0].model, PROMPT, budget)
 
 
 @every_pair

@@ -82,23 +82,17 @@ every_method = pytest.mark.parametrize("name", SMALL)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
-@every_method
+@pytest.mark.parametrize("name", [name for name in SMALL if name != "mtp, 1 layer"])
 def test_drafts_are_drawn_from_the_q_that_is_claimed(name, sampler):
     """huggingface/transformers#32867, #47932: q was another distribution than the one drawn from."""
     target, drafter = small(name)
-    depth = 1 if name == "mtp, 1 layer" else 2
-    counts, claimed = np.zeros((VOCAB,) * depth), np.zeros((VOCAB,) * depth)
+    counts, claimed = np.zeros((VOCAB, VOCAB)), np.zeros((VOCAB, VOCAB))
     for seed in range(200):
         draft = propose(target, drafter, sampler, seed)
-        assert draft.note is None and len(draft) == depth
+        assert draft.note is None and len(draft) == 2
         counts[draft.tokens] += 1
-        first = draft.q[0].double().numpy()
-        if depth == 1:
-            claimed = first / first.sum()
-        else:
-            second = draft.q[1].double().numpy()
-            claimed[draft.tokens[0]] = first[draft.tokens[0]] * second / second.sum()
-    claimed = claimed * counts.any(-1, keepdims=True) if depth == 2 else claimed
+        first, second = draft.q.double().numpy()
+        claimed[draft.tokens[0]] = first[draft.tokens[0]] * second / second.sum()
     assert p_value(counts, claimed / claimed.sum()) > ALPHA
     assert (counts > 0).sum() > 2, "drawn, not chosen"
 
@@ -174,8 +168,9 @@ class ClaimsSoftmaxOfArgmax(Library):
 @pytest.mark.parametrize("mistake", [ClaimsRaw, ClaimsSoftmaxOfArgmax])
 def test_a_wrong_q_is_found_at_the_same_sample_size(mistake):
     target, right_one = small("dflash")
-    sampler = Sampler(1.5, top_k=4)
+    sampler = Sampler(1.5, top_k=5, logit_bias={2: 3.0, 5: 3.0})
     right = exact_joint(logits_of(target), sampler)
     blocks = Assistant(right_one.model, None, "blocks")
     wrong = sampled(target, mistake(target, "dflash", blocks), sampler, 2 * REAL_DECODES)
     assert refuted(wrong, right, REAL_DECODES) >= 99
+    assert p_value(sampled(target, right_one, sampler, REAL_DECODES), right) > ALPHA

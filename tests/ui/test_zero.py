@@ -21,6 +21,7 @@ import torch
 from lender import lending
 from stage import FORM, PAIRING, SCRIPT, Actor, Loader, headline, is_ready, last, pieces, run, timeless, words
 
+import app
 from specviz import runs
 from specviz.errors import Cancelled, UserError
 from specviz.presets import load_pairings
@@ -358,6 +359,19 @@ def test_what_is_loaded_before_the_page_is_served_is_all_there_is(monkeypatch):
         UserError, match=r"^Qwen3 8B is not loaded here in float32, so choose the other number format\.$"
     ):
         zero.there(large, None, dtype="float32", **there)
+
+
+def test_on_zerogpu_the_app_loads_first_and_offers_what_it_has_loaded(monkeypatch):
+    offered: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(zero, "IS_ON", True)
+    monkeypatch.setattr(zero, "load", lambda pairings, *, offline: pairings)
+    monkeypatch.setattr(app, "build_demo", lambda loader, *, pairings, worker: (loader, list(pairings), worker))
+    monkeypatch.setattr(app, "serve", lambda demo, host, port: offered.append(demo))
+    monkeypatch.setattr(sys, "argv", ["app.py"])
+    app.main()
+    monkeypatch.setenv("SPECVIZ_PAIRINGS", "qwen3-8b, smollm2-135m")
+    app.main()
+    assert offered == [(zero.there, ids, zero.Lent) for ids in (["smollm2-135m"], ["qwen3-8b", "smollm2-135m"])]
 
 
 def python(code: str, path: Path, **environment: str) -> str:
