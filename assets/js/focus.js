@@ -17,6 +17,12 @@ document.addEventListener("keydown", (event) => {
   if (event.repeat && event.target.closest?.(BUTTONS)) event.preventDefault();
 }, true);
 
+// A list of choices that scrolls would take the focus of Tab, and lose it to nowhere as it closes.
+document.addEventListener("focusin", ({target}) => {
+  const list = target.role === "combobox" && document.getElementById(target.getAttribute("aria-controls"));
+  if (list) list.tabIndex = -1;
+});
+
 // On a phone what a run shows lies below the settings, so whoever asks for one is taken there.
 const NARROW = matchMedia("(max-width: 860px)");
 document.addEventListener("click", (event) => {

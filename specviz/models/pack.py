@@ -45,7 +45,7 @@ def pack(model: nn.Module) -> int:
     """Replace the model's linear layers by packed ones, in place; returns how many.
 
     The original weights are freed, except those that something else (tied embeddings) still holds. Layers that
-    `can_pack` refuses are left as they are (those that accelerate offloads are on no device), and so are quantised ones.
+    `can_pack` refuses are left as they are, offloaded ones among them, and so are quantised ones.
     """
     replaced = 0
     for module in list(model.modules()):
