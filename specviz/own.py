@@ -104,7 +104,11 @@ def _drafters(target: Examined, drafter: Examined | None, kind: str) -> Iterator
     yield DrafterPreset("plain", "No drafter", {}, "Ordinary decoding, one token per pass.")
     copies = "Copies what followed the same words earlier in the text; needs no weights."
     yield DrafterPreset("ngram", "N-gram lookup", {"ngram_min": 1, "ngram_max": 3, "gamma": 5}, copies)
-    layers = int(target.config.get_text_config(decoder=True).num_hidden_layers)
+    text = target.config.get_text_config(decoder=True)
+    if ahead := getattr(text, "num_mtp_layers", None):
+        own = "Layers that were trained along with the target guess ahead from its last hidden state."
+        yield DrafterPreset("library", "Built-in MTP", {"method": "mtp", "gamma": int(ahead)}, own)
+    layers = int(text.num_hidden_layers)
     if layers > 1:
         exit_layer = max(1, min(layers - 1, round(EXIT_SHARE * layers)))
         leaves = f"The target's own first layers draft; it has {layers}."
