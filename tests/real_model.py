@@ -2,7 +2,7 @@
 
 import pytest
 
-from specviz.runs import Loaded, load
+from specviz.loaded import Loaded, load
 
 
 @pytest.fixture(scope="session")

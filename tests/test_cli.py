@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from specviz import runs, trace
+from specviz import loaded, runs, trace
 from specviz.cli import main, make_parser
 from specviz.presets import pairing
 from specviz.recordings import RECORDINGS, SAMPLER, Example, load_recordings
@@ -30,14 +30,14 @@ KEYS = {
 @pytest.fixture
 def target(monkeypatch):
     target = chat_target()
-    loaded = runs.Loaded(pairing("smollm2-135m"), target, ("a note of the loader",))
-    load = runs.load
+    tiny = loaded.Loaded(pairing("smollm2-135m"), target, ("a note of the loader",))
+    load = loaded.load
 
     def with_the_tiny_target(pairing, drafts=None, **where):
-        where |= {"device": "cpu", "dtype": "float32", "having": [replace(loaded, pairing=pairing)]}
+        where |= {"device": "cpu", "dtype": "float32", "having": [replace(tiny, pairing=pairing)]}
         return load(pairing, drafts, **where)
 
-    monkeypatch.setattr(runs, "load", with_the_tiny_target)
+    monkeypatch.setattr(loaded, "load", with_the_tiny_target)
     return target
 
 
@@ -159,7 +159,7 @@ def test_a_target_and_a_drafter_of_the_users_own(capsys, own):
 
 
 def test_models_that_do_not_fit_each_other_are_refused_before_they_are_loaded(capsys, own, monkeypatch):
-    monkeypatch.setattr(runs, "load_model", None)
+    monkeypatch.setattr(loaded, "load_model", None)
     pair = ["--target", str(own / "large"), "--drafter", "draft-model", "--drafter-path", str(own / "stranger")]
     assert main(["run", "--prompt", "x", "--device", "cpu", *pair]) == 2
     error = capsys.readouterr().err.splitlines()[-1]

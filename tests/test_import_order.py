@@ -21,7 +21,7 @@ ENGINE_HALF = (
     ("drafters",),
     ("decoding",),
     ("measure",),
-    ("runs", "own", "bench", "training"),
+    ("loaded", "runs", "own", "bench", "training"),
 )
 ANALYSIS_HALF = (
     ("errors",),
@@ -139,7 +139,7 @@ def test_the_package_itself_imports_nothing():
         ("drafters.ngram", "from specviz.decoding.engine import decode", "drafters.ngram imports decoding.engine"),
         ("drafters.ngram", "if True:\n    from specviz.ui import page", "drafters.ngram imports ui.page"),
         ("decoding.engine", "from specviz import measure", "decoding.engine imports measure"),
-        ("measure", "from specviz.runs import load", "measure imports runs"),
+        ("measure", "from specviz.loaded import load", "measure imports loaded"),
         ("runs", "from specviz.cli import main", "runs imports cli"),
         ("runs", "from specviz.figures.histogram import plot", "runs imports figures.histogram"),
         ("novelty", "", "novelty has no place in the import order; give it one in the table"),

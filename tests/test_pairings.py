@@ -16,6 +16,7 @@ from transformers import PretrainedConfig
 from specviz import runs
 from specviz.decoding.engine import Settings
 from specviz.decoding.sampling import Sampler
+from specviz.loaded import Loaded, load
 from specviz.memory import count_parameters, estimate
 from specviz.presets import DrafterPreset, ModelSource, Pairing, load_pairings
 from specviz.prompts import encode
@@ -47,10 +48,10 @@ class Shelf:
             standins.save(model.hub.repo, folder, role=role, chat=chat)
         return replace(model, path=folder, wheel=None, hub=None)
 
-    def load(self, pairing: Pairing, preset: DrafterPreset) -> runs.Loaded:
+    def load(self, pairing: Pairing, preset: DrafterPreset) -> Loaded:
         drafts = None if preset.model is None else self.source(preset.model, "drafter", pairing.chat)
         target = self.source(pairing.target, "target", pairing.chat)
-        return runs.load(replace(pairing, target=target), drafts, device="cpu", dtype="float32")
+        return load(replace(pairing, target=target), drafts, device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def full(model: ModelSource) -> PretrainedConfig:
     return SHAPES[model.hub.repo].full()
 
 
-def run(loaded: runs.Loaded, kind: str, settings: dict[str, object], gamma: int, temperature: float) -> list[Step]:
+def run(loaded: Loaded, kind: str, settings: dict[str, object], gamma: int, temperature: float) -> list[Step]:
     sampler = Sampler(temperature=temperature, top_k=20)  # the padding of a vocabulary is never sampled
     asked = Settings(gamma, BUDGET, sampler, stop_tokens=frozenset())
     return list(runs.prepare(loaded, kind, settings, PROMPT, asked, raw_prompt=not loaded.pairing.chat).steps())

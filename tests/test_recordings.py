@@ -18,6 +18,7 @@ from specviz.comparison import Comparison, Lap
 from specviz.decoding.engine import Settings
 from specviz.decoding.sampling import Sampler
 from specviz.errors import UserError
+from specviz.loaded import load
 from specviz.presets import PRESETS, load_pairings
 from specviz.recordings import RECORDINGS, SAMPLER, Example, Recording, load_examples, load_recordings, write
 
@@ -226,7 +227,7 @@ def test_no_recording_tells_where_it_was_made():
 @pytest.mark.parametrize("id", EXAMPLES)
 def test_a_recorded_run_decodes_again_to_the_same_ids(id):
     example, said, _ = load_recordings()[id]
-    loaded = runs.load("smollm2-135m", device="cpu", dtype="float32")
+    loaded = load("smollm2-135m", device="cpu", dtype="float32")
     settings = Settings(
         gamma=example.gamma,
         max_new_tokens=example.max_new_tokens,

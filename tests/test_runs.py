@@ -12,6 +12,7 @@ from specviz import memory, runs
 from specviz.decoding.engine import Settings
 from specviz.drafters import Assistant
 from specviz.errors import UserError
+from specviz.loaded import Loaded, load
 from specviz.presets import DrafterPreset, ModelSource, Pairing, pairing
 from specviz.prompts import MAX_PROMPT_CHARS, Turn, encode
 from specviz.trace import Trace
@@ -19,7 +20,7 @@ from specviz.trace import Trace
 
 @pytest.fixture
 def loaded():
-    return runs.Loaded(pairing("smollm2-135m"), chat_target(), ())
+    return Loaded(pairing("smollm2-135m"), chat_target(), ())
 
 
 def test_a_context_that_ends_before_the_budget_is_said(loaded):
@@ -84,7 +85,7 @@ def own(tmp_path):
 
 def test_a_pairing_of_two_models_runs_and_the_header_names_both(own):
     drafts = own.drafters[1].model
-    loaded = runs.load(own, drafts, device="cpu", dtype="float32")
+    loaded = load(own, drafts, device="cpu", dtype="float32")
     assert loaded.assistant.model.config.num_hidden_layers == 1 and loaded.drafts == drafts
     settings = Settings(gamma=3, max_new_tokens=12, stop_tokens=frozenset())
     prepared = runs.prepare(loaded, "draft-model", {}, "abc", settings)
@@ -99,15 +100,15 @@ def test_a_pairing_of_two_models_runs_and_the_header_names_both(own):
 
 def test_what_is_in_memory_serves_again_and_no_other(own):
     drafts = own.drafters[1].model
-    alone = runs.load(own, device="cpu", dtype="float32")
+    alone = load(own, device="cpu", dtype="float32")
     assert alone.assistant is None and alone.drafts is None
-    both = runs.load(own, drafts, device="cpu", dtype="float32", having=[alone])
+    both = load(own, drafts, device="cpu", dtype="float32", having=[alone])
     assert both.target is alone.target and both.assistant is not None
-    again = runs.load(replace(own, id="other"), drafts, device="cpu", dtype="float32", having=[alone, both])
+    again = load(replace(own, id="other"), drafts, device="cpu", dtype="float32", having=[alone, both])
     assert (again.target, again.assistant, again.pairing.id) == (both.target, both.assistant, "other")
-    without = runs.load(own, device="cpu", dtype="float32", having=[both])
+    without = load(own, device="cpu", dtype="float32", having=[both])
     assert without.target is both.target and without.assistant is None and without.drafts is None
-    other = runs.load(own, drafts, device="cpu", dtype="bfloat16", having=[both])
+    other = load(own, drafts, device="cpu", dtype="bfloat16", having=[both])
     assert other.target is not both.target and other.assistant is not both.assistant
 
 
@@ -177,7 +178,7 @@ def test_conversations_that_cannot_be_read(loaded):
 
 
 def test_two_targets_on_one_device_take_turns(loaded):
-    other = runs.Loaded(pairing("smollm2-135m"), chat_target(1), ())
+    other = Loaded(pairing("smollm2-135m"), chat_target(1), ())
     assert other.target is not loaded.target and other.lock is loaded.lock
     assert isinstance(loaded.lock, type(threading.Lock()))
     with loaded.lock:

@@ -9,7 +9,7 @@ from typing import Any
 
 import transformers
 
-from specviz import measure, runs
+from specviz import loaded, measure, runs
 from specviz.comparison import Comparison
 from specviz.drafters import ASSISTED, DRAFTERS, make_drafter
 from specviz.errors import UserError
@@ -32,7 +32,7 @@ def drafter_settings(options: argparse.Namespace, pairing: Pairing) -> dict[str,
     }.get(options.drafter, {})
 
 
-def load(options: argparse.Namespace) -> runs.Loaded:
+def load(options: argparse.Namespace) -> loaded.Loaded:
     """The target that the options name, and the model that drafts for it if the drafter is of a kind that takes one."""
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -43,11 +43,11 @@ def load(options: argparse.Namespace) -> runs.Loaded:
         chosen = pairing(options.pairing)
         offered = (preset.model for preset in chosen.drafters if preset.kind == drafting)
         drafts = next(offered, None) if named is None else None if named == ITSELF else own_model(named)
-        return runs.load(chosen, drafts, **where)
+        return loaded.load(chosen, drafts, **where)
     found = own_pairing(options.target, "" if named in (None, ITSELF) else named, kind=drafting, **where)
     if found.note:
         say(found.note)
-    return runs.load(found.pairing, found.drafter.source if found.drafter else None, **where)
+    return loaded.load(found.pairing, found.drafter.source if found.drafter else None, **where)
 
 
 def check_drafter(kind: str) -> None:

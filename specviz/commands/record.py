@@ -10,6 +10,7 @@ from specviz.commands.common import compare, load, say
 from specviz.decoding.engine import Settings
 from specviz.decoding.sampling import Sampler
 from specviz.errors import UserError
+from specviz.loaded import Loaded
 from specviz.recordings import Example, Recording
 from specviz.trace import Trace
 
@@ -27,7 +28,7 @@ def command(options: argparse.Namespace) -> None:
             recordings.write(record(loaded, example, options.repeats), options.out)
 
 
-def record(loaded: runs.Loaded, example: Example, repeats: int) -> Recording:
+def record(loaded: Loaded, example: Example, repeats: int) -> Recording:
     """Time the example against plain decoding, then decode it once more for the trace, warm by then."""
     settings = Settings(
         gamma=example.gamma,

@@ -165,9 +165,7 @@ def _wire_own(controls: Controls, asking: Asking, made: Fields, fields: OwnField
     for event in (fields.check.click, fields.target.submit, fields.drafter.submit):
         checked = event(own.check, asked, [*outputs], concurrency_id="own", concurrency_limit=1, **waiting)
         chosen = checked.then(partial(own.follow, count=len(following)), fields.made, following, **AT_ONCE)
-        loaded = chosen.then(
-            own.load, [fields.made, made.form.precision], loading, **waiting
-        )
+        loaded = chosen.then(own.load, [fields.made, made.form.precision], loading, **waiting)
         loaded.then(controls.check_memory, form_in, made.memory, **AT_ONCE)
     fields.cancel.click(own.cancel, None, None, **AT_ONCE)
 

@@ -11,6 +11,7 @@ from specviz import runs
 from specviz.decoding.engine import Settings
 from specviz.decoding.sampling import Sampler
 from specviz.errors import UserError
+from specviz.loaded import Loaded
 from specviz.presets import DrafterPreset, Pairing
 from specviz.prompts import Turn
 
@@ -67,7 +68,7 @@ class Ask:
     dtype: str | None  # None: as the server was started
     measure: bool
 
-    def prepared(self, loaded: runs.Loaded, history: Sequence[Turn]) -> runs.Prepared:
+    def prepared(self, loaded: Loaded, history: Sequence[Turn]) -> runs.Prepared:
         """Everything built for the run; raises UserError for what can't work with this target."""
         return runs.prepare(
             loaded,

@@ -15,6 +15,7 @@ import torch
 
 from specviz import memory, prompts, runs
 from specviz.errors import Cancelled, UserError
+from specviz.loaded import Loaded
 from specviz.models.text import TokenText
 from specviz.presets import Pairing
 from specviz.recordings import Recording
@@ -186,7 +187,7 @@ class Explorer:
 
     def _prepare(
         self, ask: form.Ask, history: History, stop: threading.Event
-    ) -> Generator[Screen, None, tuple[runs.Loaded, runs.Prepared]]:
+    ) -> Generator[Screen, None, tuple[Loaded, runs.Prepared]]:
         """Load the model, encode the prompt, and check that there is memory for the run."""
         drafts = ask.preset.model
         loaded = self.models.there(ask.pairing, drafts, ask.dtype)

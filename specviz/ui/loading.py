@@ -10,14 +10,14 @@ from typing import Protocol
 import torch
 
 from specviz.errors import Cancelled, NotEnoughMemory
+from specviz.loaded import Loaded
 from specviz.presets import ModelSource, Pairing
-from specviz.runs import Loaded
 
 Key = tuple[str, str, str]  # ids of the pairing and of the model that drafts ("" for none), number format
 
 
 class Loader(Protocol):
-    """`runs.load`, or a stand-in for it."""
+    """`loaded.load`, or a stand-in for it."""
 
     def __call__(
         self,

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from specviz import runs
+from specviz import loaded
 from specviz.presets import Pairing, load_pairings
 from specviz.recordings import Recording, load_examples, load_recordings
 from specviz.ui.api import add_endpoints
@@ -26,7 +26,7 @@ HEADER = (
 
 
 def build_demo(
-    loader: Loader = runs.load,
+    loader: Loader = loaded.load,
     device: str = "auto",
     dtype: str = "auto",
     offline: bool = False,

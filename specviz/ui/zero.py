@@ -25,6 +25,8 @@ import torch
 from specviz import runs
 from specviz.comparison import Comparison
 from specviz.errors import Cancelled, UserError
+from specviz.loaded import Loaded
+from specviz.loaded import load as load_pairing
 from specviz.presets import ModelSource, Pairing
 from specviz.trace import Run, Step
 from specviz.ui.form import EXACT, Ask
@@ -45,7 +47,7 @@ MARGIN = 1.5
 STOP_SECONDS = 0.05  # how often it is looked up whether to stop
 
 Key = tuple[str, str, str]  # ids of the pairing and of the model that drafts ("" for none), number format
-_models: dict[Key, runs.Loaded] = {}
+_models: dict[Key, Loaded] = {}
 _paces: dict[tuple[Key, str], float] = {}  # seconds per token of the last run, by model and drafter
 # One byte per call, 1 for stop. A fork shares this memory, while `spaces` itself tells only between two yields.
 _stops = mmap.mmap(-1, 4096)
@@ -76,14 +78,14 @@ def load(pairings: Mapping[str, Pairing], *, offline: bool = False) -> Mapping[s
         for number_format in (USUAL, EXACT) if pairing.memory_mb <= EXACT_MB else (USUAL,):
             for drafts in (None, *drafting.values()):
                 print(f"specviz: loading {pairing.title} ({number_format})", flush=True)
-                _models[_key(pairing, drafts, number_format)] = runs.load(
+                _models[_key(pairing, drafts, number_format)] = load_pairing(
                     pairing, drafts, dtype=number_format, offline=offline, having=list(_models.values())
                 )
     return pairings
 
 
-def there(pairing: Pairing, drafts: ModelSource | None, *, dtype: str, **_: Any) -> runs.Loaded:
-    """In place of `runs.load` once the page is served: what has been loaded, and nothing else."""
+def there(pairing: Pairing, drafts: ModelSource | None, *, dtype: str, **_: Any) -> Loaded:
+    """In place of `loaded.load` once the page is served: what has been loaded, and nothing else."""
     key = _key(pairing, drafts, dtype)
     if key not in _models:
         raise UserError(f"{pairing.title} is not loaded here in {dtype}, so choose the other number format.")

@@ -11,11 +11,11 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from specviz.decoding.engine import Settings, decode
 from specviz.drafters import make_drafter
+from specviz.loaded import Loaded
 from specviz.measure import first_divergence
 from specviz.models.sources import locate
 from specviz.models.text import decode as decoded
 from specviz.prompts import encode
-from specviz.runs import Loaded
 from specviz.trace import Step
 
 pytestmark = pytest.mark.model

@@ -16,6 +16,7 @@ from specviz.decoding.draft import Draft
 from specviz.decoding.engine import Settings, decode
 from specviz.decoding.sampling import Sampler
 from specviz.drafters import Context, Drafter, DraftModel, EarlyExit, NGram, Plain
+from specviz.loaded import Loaded
 from specviz.models.target import Target
 from specviz.presets import pairing
 from specviz.trace import Step
@@ -295,7 +296,7 @@ def test_hidden_rows_are_those_of_the_whole_context():
 def test_a_prepared_run_goes_on_the_same_way():
     tokenizer = byte_tokenizer()
     target = tiny_target(tokenizer=tokenizer, vocab_size=len(tokenizer))
-    loaded = runs.Loaded(pairing("smollm2-135m"), target, ())
+    loaded = Loaded(pairing("smollm2-135m"), target, ())
     settings = replace(ASKED, sampler=SAMPLERS["sampled"], seed=5)
     prepared = runs.prepare(loaded, "early-exit", {"exit_layer": 3}, "abcab", settings, raw_prompt=True)
     expected = list(prepared.steps())

@@ -17,10 +17,10 @@ from transformers import PreTrainedTokenizerFast
 from specviz import runs
 from specviz.decoding.draft import Draft
 from specviz.decoding.engine import Settings
+from specviz.loaded import Loaded
 from specviz.models.target import Target
 from specviz.presets import ModelSource, Pairing, load_pairings
 from specviz.prompts import Turn
-from specviz.runs import Loaded
 from specviz.trace import Trace
 from specviz.ui.form import Form
 from specviz.ui.handlers import Explorer
@@ -78,7 +78,7 @@ class Actor(Target):
 
 
 class Loader:
-    """In place of `runs.load`: always this target. `before` is called first, with the progress callback."""
+    """In place of `loaded.load`: always this target. `before` is called first, with the progress callback."""
 
     def __init__(self, target: Target, before: Callable[..., None] = lambda progress: None) -> None:
         self.loaded = Loaded(load_pairings()[PAIRING], target, ())

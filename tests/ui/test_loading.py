@@ -9,8 +9,8 @@ import pytest
 from fakes import tiny_target
 
 from specviz.errors import Cancelled, NotEnoughMemory, UserError
+from specviz.loaded import Loaded
 from specviz.presets import DrafterPreset, ModelSource, load_pairings
-from specviz.runs import Loaded
 from specviz.ui.loading import Models
 
 PAIRING = load_pairings()["smollm2-135m"]
@@ -23,9 +23,7 @@ class Shelf:
 
     def __init__(self, room: int = 9) -> None:
         self.room = room
-        self.asked: list[
-            tuple[str, str, str, int]
-        ] = []  # pairing, drafter, format, models there
+        self.asked: list[tuple[str, str, str, int]] = []  # pairing, drafter, format, models there
         self.go = threading.Event()
         self.go.set()
 

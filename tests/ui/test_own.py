@@ -16,7 +16,7 @@ from playwright.sync_api import Page
 from stage import Actor, Loader, explorer
 
 import app
-from specviz import runs
+from specviz import loaded
 from specviz.errors import UserError
 from specviz.models import sources
 from specviz.presets import load_pairings
@@ -125,7 +125,7 @@ def test_a_check_and_a_download_can_be_given_up(hub, own, small):
     assert said(next(checking).card) == [("Cancelled", "muted")]
     hub.pause = 0.5
     found = checked(own, "someone/large")
-    own.controls.explorer.models._loader = runs.load
+    own.controls.explorer.models._loader = loaded.load
     loading = own.load(found.made, "default")
     status, check, cancel = next(loading)
     assert json.loads(status)["state"] == "loading"
@@ -143,7 +143,7 @@ def test_a_check_and_a_download_can_be_given_up(hub, own, small):
 def loader(actor: Loader):
     """The stage's for the first pairing, the real one for those that are brought."""
     first = next(iter(load_pairings()))
-    return lambda pairing, drafts, **rest: (actor if pairing.id == first else runs.load)(pairing, drafts, **rest)
+    return lambda pairing, drafts, **rest: (actor if pairing.id == first else loaded.load)(pairing, drafts, **rest)
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from lender import lending
 from stage import FORM, PAIRING, SCRIPT, Actor, Loader, headline, is_ready, last, pieces, run, timeless, words
 
 import app
-from specviz import runs
 from specviz.errors import Cancelled, UserError
 from specviz.presets import load_pairings
 from specviz.recordings import load_recordings
@@ -345,7 +344,7 @@ def test_what_is_loaded_before_the_page_is_served_is_all_there_is(monkeypatch):
     calls = []
     monkeypatch.setattr(zero, "_models", {})
     monkeypatch.setattr(
-        runs, "load", lambda *which, dtype, offline, having: calls.append((*which, dtype)) or len(calls)
+        zero, "load_pairing", lambda *which, dtype, offline, having: calls.append((*which, dtype)) or len(calls)
     )
     assert zero.load(pairings) == pairings
     small, large = pairings.values()
