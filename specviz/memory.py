@@ -11,10 +11,11 @@ from pathlib import Path
 
 import psutil
 import torch
-from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from specviz.errors import NotEnoughMemory
 from specviz.models.cache import capacity
+from specviz.models.kinds import auto_class
 
 if sys.platform != "win32":
     import resource
@@ -57,9 +58,10 @@ def estimate(
 
     `dtype_bytes`: bytes per weight and cache entry (4 for float32, 2 for bfloat16). `context_tokens`: prompt plus new
     tokens; the caches also hold a draft of `gamma` and the token before it. `drafter_config`: a draft model with
-    weights and a cache of its own. `available`: bytes free for it, by default those of the CPU (see `available_bytes`);
-    the sum over all devices where a model is spread. `weight_bytes`, `drafter_weight_bytes`: the weights' true size,
-    for checkpoints that stay quantised in memory; by default parameters times `dtype_bytes`.
+    weights and a cache of its own; a DFlash model in the place of the target is counted without logits. `available`:
+    bytes free for it, by default those of the CPU (see `available_bytes`); the sum over all devices where a model is
+    spread. `weight_bytes`, `drafter_weight_bytes`: the weights' true size, for checkpoints that stay quantised in
+    memory; by default parameters times `dtype_bytes`.
     """
     configs = [target_config] if drafter_config is None else [target_config, drafter_config]
     weights = [
@@ -67,11 +69,14 @@ def estimate(
         for config, given in zip(configs, (weight_bytes, drafter_weight_bytes), strict=False)
     ]
     rows = context_tokens + gamma + 1
+    # DFlash models have no vocabulary of their own and draft through the target's LM head.
+    vocabulary = getattr(target_config.get_text_config(), "vocab_size", 0)
+    widths = [getattr(config.get_text_config(), "vocab_size", vocabulary) for config in configs]
     return Budget(
         weights_target=weights[0],
         weights_drafter=sum(weights[1:]),
         kv=sum(kv_bytes(config, rows, dtype_bytes) for config in configs),
-        logits=sum((gamma + 1) * config.get_text_config().vocab_size * LOGIT_BYTES for config in configs),
+        logits=(gamma + 1) * sum(widths) * LOGIT_BYTES,
         headroom=sum(weights) // 5,
         available=available_bytes(torch.device("cpu")) if available is None else available,
     )
@@ -106,7 +111,7 @@ def model_without_storage(config: PretrainedConfig) -> PreTrainedModel:
     # sets for the whole process meanwhile, as it is: other threads may be decoding.
     # The meta device holds for this thread only, unlike accelerate's init_empty_weights, which patches nn.Module.
     with torch.device("meta"):
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model: PreTrainedModel = auto_class(config).from_config(config, dtype=torch.float32)
     return model
 
 

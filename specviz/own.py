@@ -10,16 +10,18 @@ import torch
 
 from specviz import memory
 from specviz.drafters.draft_model import compare_vocabularies
-from specviz.drafters.pair import check_pair
+from specviz.drafters.pair import check_pair, check_target
 from specviz.errors import UserError
 from specviz.models.devices import pick_device, pick_dtype
 from specviz.models.examine import Examined
 from specviz.models.fetch import Progress
+from specviz.models.kinds import is_dflash
 from specviz.models.placement import CONTEXT, GAMMA, free_memory
 from specviz.models.sources import examine, own_model
 from specviz.presets import DrafterPreset, Pairing
 
 ITSELF = "self"  # the target as its own drafter
+MAX_BLOCK = 16  # tokens that a DFlash model is asked for at once, where its blocks are larger
 EXIT_SHARE = 0.8  # of the layers, where early exit starts out: earlier ones of untrained models guess too poorly
 
 
@@ -54,6 +56,7 @@ def own_pairing(
     on = pick_device(device)
     precision = pick_dtype(dtype, on)
     found = examine(own_model(target), offline=offline, progress=progress)
+    check_target(found)
     helper = examine(own_model(drafter), offline=offline, progress=progress) if drafter.strip() else None
     kind = (kind or drafting_kind(found, helper)) if helper else "plain"
     sizes = {"dtype_bytes": precision.itemsize, "context_tokens": CONTEXT, "gamma": GAMMA}
@@ -62,7 +65,12 @@ def own_pairing(
 
 
 def drafting_kind(target: Examined, drafter: Examined) -> str:
-    """How the model can draft: with the target's own tokens, or, its tokenizer being another, through text."""
+    """How the model can draft: with the target's own tokens, or as one of transformers' drafters.
+
+    `library` translates through text where the tokenizers differ, and takes DFlash models.
+    """
+    if is_dflash(drafter.config.model_type):
+        return "library"
     try:
         compare_vocabularies(target.tokenizer, drafter.tokenizer)
     except UserError:
@@ -88,7 +96,7 @@ def _pairing(target: Examined, drafter: Examined | None, kind: str, dtype: torch
         drafters=tuple(_drafters(target, drafter, kind)),
         memory_mb=ceil(need.total / 1e6),
         hardware="cpu",  # slow it may be: whoever names a model of their own has chosen that
-        chat=bool(target.tokenizer.chat_template),
+        chat=target.tokenizer is not None and bool(target.tokenizer.chat_template),
     )
 
 
@@ -98,6 +106,10 @@ def _drafters(target: Examined, drafter: Examined | None, kind: str) -> Iterator
         yield DrafterPreset(
             kind, drafter.source.name, {"gamma": 4}, "Drafts with the target's own tokens.", drafter.source
         )
+    elif drafter is not None and is_dflash(drafter.config.model_type):
+        note = "Drafts a whole block in one pass, from the target's hidden states."
+        gamma = min(int(drafter.config.block_size) - 1, MAX_BLOCK)  # a block begins with the last committed token
+        yield DrafterPreset(kind, drafter.source.name, {"method": "dflash", "gamma": gamma}, note, drafter.source)
     elif drafter is not None:
         note = "Its tokenizer is another than the target's, so its drafts are translated through their text."
         yield DrafterPreset(kind, drafter.source.name, {"method": "universal", "gamma": 4}, note, drafter.source)

@@ -17,7 +17,8 @@ from specviz.decoding.sampling import Sampler
 from specviz.drafters.base import Assistant, Context
 from specviz.drafters.library_sampler import SamplerProcessor, generation_config, reason, seeded
 from specviz.errors import UserError
-from specviz.models.target import Target
+from specviz.models.kinds import is_dflash
+from specviz.models.target import Target, shallow_copy
 
 
 class HeadRun:
@@ -123,12 +124,11 @@ class DFlash:
         if assistant is None:
             raise UserError("The method dflash needs a DFlash draft model made for the target; name one.")
         config = assistant.model.config
-        layers = getattr(config, "target_layer_ids", None)
-        if layers is None or not hasattr(config, "block_size") or not hasattr(config, "mask_token_id"):
+        if not is_dflash(config.model_type):
             raise UserError(f"{assistant.name} is not a DFlash draft model; name one made for the target.")
         self.target, self.assistant = target, assistant
-        self._check_fit(layers)
-        self.hidden_layers = tuple(layer + 1 for layer in layers)  # hidden state 0 is the embeddings
+        self._check_fit(config.target_layer_ids)
+        self.hidden_layers = tuple(layer + 1 for layer in config.target_layer_ids)  # hidden state 0 is the embeddings
         positions = getattr(config, "max_position_embeddings", None)
         self.limit = None if positions is None else int(positions) - int(config.block_size) + 1  # tokens before a block
         self.name, self.weights = assistant.name, assistant.weights
@@ -161,7 +161,8 @@ class DFlash:
         model = self.target.model
         generator = DFlashTokenCandidateGenerator(
             self.assistant.model,
-            _twin(model.get_input_embeddings()),
+            # The generator takes the norm off embeddings that have one, for a moment: off these, not the target's.
+            shallow_copy(model.get_input_embeddings()),
             _Head(model.get_output_embeddings(), self.target.device),
             generation_config(sampler),
             processor,
@@ -190,10 +191,3 @@ class _Head:
 
     def __call__(self, states: Tensor) -> Any:
         return self.head(states)
-
-
-def _twin(module: nn.Module) -> nn.Module:
-    """The same module in another shell: the generator takes the norm off embeddings that have one, for a moment."""
-    twin = copy.copy(module)
-    twin._modules = dict(module._modules)
-    return twin

@@ -6,6 +6,13 @@ from specviz import memory
 from specviz.drafters.draft_model import compare_vocabularies
 from specviz.errors import UserError
 from specviz.models.examine import Examined
+from specviz.models.kinds import is_dflash
+
+
+def check_target(target: Examined) -> None:
+    """Raise UserError for a model that can only draft."""
+    if is_dflash(target.config.model_type):
+        raise UserError(f"{target.source.name} is a DFlash draft model, which can only draft; name it as the drafter.")
 
 
 def check_pair(
@@ -22,11 +29,16 @@ def check_pair(
 
     drafter: the model that drafts; None for drafters without one. kind: the drafter's. The other arguments are those of
     `memory.estimate`. A checkpoint that stays quantised in memory is counted with the size of its files.
-    Raises UserError if a draft model's tokenizer is not the target's, and what `memory.check` raises, with the numbers,
-    if the pair does not fit.
+    Raises UserError if a draft model's tokenizer is not the target's, or if a DFlash model is to draft as a language
+    model does, and what `memory.check` raises, with the numbers, if the pair does not fit.
     """
     note = None
     if drafter is not None and "draft-model" in kind.split("+"):
+        if is_dflash(drafter.config.model_type):
+            raise UserError(
+                f"{drafter.source.name} is a DFlash draft model, so choose the drafter `library` with the method "
+                "`dflash`."
+            )
         note = _compare_tokenizers(target, drafter)
     memory.check(
         memory.estimate(

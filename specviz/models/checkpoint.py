@@ -12,6 +12,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from specviz.errors import UserError
+from specviz.models.kinds import is_dflash
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -48,7 +49,20 @@ def check_names(what: str, names: Collection[str]) -> None:
         )
     if not own:
         raise UserError(f"{what} has no safetensors weights, so give a model that has.")
-    if not any(_TOKENIZER_FILE.fullmatch(name) for name in names):
+
+
+def has_tokenizer(names: Collection[str]) -> bool:
+    """Whether any of these files is a tokenizer's."""
+    return any(_TOKENIZER_FILE.fullmatch(name) for name in names)
+
+
+def check_tokenizer(what: str, names: Collection[str], folder: Path) -> None:
+    """Raise UserError if the model in the folder needs a tokenizer and none is among these files.
+
+    A DFlash model needs none: it drafts its target's tokens.
+    """
+    kind = str(read_json(what, folder / CONFIG).get("model_type"))
+    if not has_tokenizer(names) and not is_dflash(kind):
         raise UserError(f"{what} has no tokenizer, so give a version with one, or save its base model's beside it.")
 
 
@@ -81,6 +95,7 @@ def is_complete(files: Mapping[str, int], folder: Path) -> bool:
     """Whether configuration, tokenizer and weights are all among these files."""
     try:
         check_names("", files)
+        check_tokenizer("", files, folder)
         return bool(weight_files("", files, folder))
     except UserError:
         return False

@@ -10,7 +10,7 @@ from typing import Any
 import transformers
 from huggingface_hub import constants, metadata_load
 from transformers import CONFIG_MAPPING, AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 from transformers.quantizers.auto import AutoHfQuantizer
 
 from specviz.errors import UserError
@@ -19,6 +19,8 @@ from specviz.models.checkpoint import (
     CONFIG,
     check_names,
     check_sound,
+    check_tokenizer,
+    has_tokenizer,
     is_complete,
     read_json,
     small_files,
@@ -26,6 +28,7 @@ from specviz.models.checkpoint import (
 )
 from specviz.models.fetch import Progress, first_line
 from specviz.models.hub import Repository
+from specviz.models.kinds import is_dflash
 from specviz.models.load import UNPACKED
 from specviz.presets import ModelSource
 
@@ -34,15 +37,16 @@ from specviz.presets import ModelSource
 class Examined:
     """A model that can work here, as far as its small files tell.
 
-    folder: where they lie; the weights lie there too once they are here. weights: the files that transformers loads,
-    with their sizes in bytes. repository: where they come from; None for a folder. quantisation: method of a quantised
-    checkpoint. compact: whether its weights stay that small in memory.
+    folder: where they lie; the weights lie there too once they are here. tokenizer: None only for a DFlash model that
+    comes without one. weights: the files that transformers loads, with their sizes in bytes. repository: where they
+    come from; None for a folder. quantisation: method of a quantised checkpoint. compact: whether its weights stay that
+    small in memory.
     """
 
     source: ModelSource
     folder: Path
     config: PreTrainedConfig
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerBase | None
     weights: dict[str, int]
     repository: Repository | None
     quantisation: str | None
@@ -94,13 +98,14 @@ def _examine(
     check_names(what, files)
     weights = weight_files(what, files, folder)
     config = _config(what, folder)
+    check_tokenizer(what, files, folder)
     quantisation, compact = _quantisation(what, config)
     check_sound(what, folder, [name for name in weights if (folder / name).exists()])
     return Examined(
         source=source,
         folder=folder,
         config=config,
-        tokenizer=_tokenizer(what, folder),
+        tokenizer=_tokenizer(what, folder) if has_tokenizer(files) else None,
         weights=weights,
         repository=repository,
         quantisation=quantisation,
@@ -110,33 +115,45 @@ def _examine(
 
 
 def _config(what: str, folder: Path) -> PreTrainedConfig:
-    """The configuration, if it is that of a language model that transformers itself can build."""
-    raw = read_json(what, folder / CONFIG)
-    kind, code = str(raw.get("model_type")), raw.get("auto_map") or {}
-    if kind not in CONFIG_MAPPING and not code:
-        version = f"transformers {transformers.__version__}"
-        raise UserError(f"{what} is of a kind ({kind}) that {version} does not know, so choose another model.")
-    native = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind)
-    # Files may still name the code that a model had before transformers took it over, under the same names.
-    taken_over = {"AutoModelForCausalLM": native}
-    if kind in CONFIG_MAPPING:
-        taken_over["AutoConfig"] = CONFIG_MAPPING[kind].__name__
-    for entry, name in taken_over.items():
-        if entry in code and str(code[entry]).rpartition(".")[2].lower() != str(name).lower():
-            raise UserError(
-                f"{what} needs code of its own ({code[entry]}), which is never run here, so choose another model."
-            )
-    classes = [str(name) for name in raw.get("architectures") or [native]]
-    if raw.get("is_encoder_decoder") or native is None or not any(_is_loaded_as(name, native) for name in classes):
-        raise UserError(f"{what} is no decoder-only language model ({', '.join(classes)}), so choose one that is.")
+    """The configuration, if it is that of a model that can work here."""
+    _check_class(what, read_json(what, folder / CONFIG))
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # a configuration can be wrong in as many ways as there are models
         raise UserError(f"{CONFIG} of {what} can't be used ({first_line(error)}), so choose another model.") from error
 
 
+def _check_class(what: str, raw: Mapping[str, Any]) -> None:
+    """Raise UserError unless it is a language model, or a DFlash model, that transformers itself can build."""
+    kind, code = str(raw.get("model_type")), raw.get("auto_map") or {}
+    if kind not in CONFIG_MAPPING and not code:
+        version = f"transformers {transformers.__version__}"
+        raise UserError(f"{what} is of a kind ({kind}) that {version} does not know, so choose another model.")
+    loader, known = "AutoModelForCausalLM", MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if is_dflash(kind):
+        loader, known = "AutoModel", MODEL_MAPPING_NAMES
+    native = known.get(kind)
+    # Files may still name the code that a model had before transformers took it over, under the same names.
+    taken_over = {loader: native}
+    if kind in CONFIG_MAPPING:
+        taken_over["AutoConfig"] = CONFIG_MAPPING[kind].__name__
+    for entry, name in taken_over.items():
+        if entry in code and str(code[entry]).rpartition(".")[2].lower() != str(name).lower():
+            raise _needs_code(what, code[entry])
+    classes = [str(name) for name in raw.get("architectures") or [native or kind]]
+    if not raw.get("is_encoder_decoder") and native and any(_is_loaded_as(name, native) for name in classes):
+        return
+    if raw.get("architectures") and not any(hasattr(transformers, name) for name in classes):
+        raise _needs_code(what, classes[0])
+    raise UserError(f"{what} is no decoder-only language model ({', '.join(classes)}), so choose one that is.")
+
+
+def _needs_code(what: str, name: str) -> UserError:
+    return UserError(f"{what} needs code of its own ({name}), which is never run here, so choose another model.")
+
+
 def _is_loaded_as(architecture: str, native: str) -> bool:
-    """Whether a checkpoint of this class gives all weights of transformers' causal language model `native`.
+    """Whether a checkpoint of this class gives all weights of transformers' model `native`.
 
     One that also sees or hears has the language model as a part.
     """

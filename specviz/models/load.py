@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
     AutoTokenizer,
     PretrainedConfig,
     PreTrainedModel,
@@ -22,6 +21,8 @@ from transformers.quantizers import AutoQuantizationConfig
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from specviz.errors import UserError
+from specviz.models.checkpoint import has_tokenizer
+from specviz.models.kinds import auto_class, is_dflash
 from specviz.models.pack import pack
 from specviz.models.placement import Placement, plan
 
@@ -71,17 +72,18 @@ def load_model(
     *,
     packed: bool = True,
     placement: Placement | None = None,
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A causal language model and its tokenizer, on the device; `packed`: its weights too, where that is faster.
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
+    """A model and its tokenizer, on the device; `packed`: its weights too, where that is faster.
 
-    `placement`: what `place_model` answered for this folder, whose notes say what was substituted; by default it is
-    asked here. Raises UserError if the folder holds no such model in safetensors form, or if it does not fit in memory.
+    The tokenizer is None only for a DFlash model whose folder has none. `placement`: what `place_model` answered for
+    this folder, whose notes say what was substituted; by default it is asked here. Raises UserError if the folder holds
+    no model in safetensors form that works here, or if it does not fit in memory.
     """
     placement = placement or place_model(folder, dtype, device)
     with _said_of(folder):
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         unpacking = {"quantization_config": _unpacking(config)} if _quantisation(config) in UNPACKED else {}
-        model, info = AutoModelForCausalLM.from_pretrained(
+        model, info = auto_class(config).from_pretrained(
             folder,
             dtype=dtype,
             device_map=placement.device_map,  # straight onto the devices, by accelerate
@@ -93,7 +95,9 @@ def load_model(
         )
         if missing := sorted(info["missing_keys"]):  # transformers would make them up
             raise ValueError(f"{len(missing)} tensors are missing, first {missing[0]}")
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        tokenizer = None
+        if not is_dflash(config.model_type) or has_tokenizer([file.name for file in folder.iterdir()]):
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     if packed:
         pack(model)
     return model, tokenizer

@@ -226,19 +226,19 @@ def exit_view(model: PreTrainedModel, exit_layer: int) -> PreTrainedModel:
     layers = int(model.config.get_text_config(decoder=True).num_hidden_layers)
     if not 1 <= exit_layer < layers:
         raise UserError(f"The exit layer is {exit_layer}; this target has {layers} layers, so give 1 to {layers - 1}.")
-    base = _shallow(model.base_model)
+    base = shallow_copy(model.base_model)
     for name, child in base.named_children():
         if isinstance(child, nn.ModuleList) and len(child) == layers:
             base._modules[name] = nn.ModuleList(list(child)[:exit_layer])
             break
     else:
         raise UserError(f"{model.config.model_type} models show no list of layers to leave early; use another drafter.")
-    view = _shallow(model)
+    view = shallow_copy(model)
     view._modules[model.base_model_prefix] = base
     return view
 
 
-def _shallow(module: Any) -> Any:
+def shallow_copy(module: Any) -> Any:
     """A copy that shares everything but the table of its direct children."""
     twin = copy.copy(module)
     twin._modules = dict(module._modules)

@@ -142,8 +142,9 @@ class Controls:
             loaded = models.there(pairing, drafts, dtype)
             if loaded is None:
                 loading = models.load(pairing, drafts, dtype)
-                while not loading.wait(LOOK_UP_SECONDS):
-                    yield screens.status("loading", loading.doing, loading.fraction)
+                with loading.awaited(gives_up=False):
+                    while not loading.wait(LOOK_UP_SECONDS):
+                        yield screens.status("loading", loading.doing, loading.fraction)
                 loaded = loading.result()
         except Cancelled:
             yield screens.status("waiting", "Loading was cancelled; what has come so far is kept.")

@@ -11,7 +11,6 @@ from specviz.presets import DrafterPreset
 from specviz.ui import fields, screens
 from specviz.ui.controls import Controls, Kept, Talk, preset_of
 from specviz.ui.fields import Fields
-from specviz.ui.handlers import Explorer
 from specviz.ui.javascript import feed, view
 from specviz.ui.offer import choices
 from specviz.ui.own import Brought, OwnFields, OwnModels
@@ -27,6 +26,7 @@ ON_MODEL: dict[str, Any] = {
     "concurrency_limit": VISITORS_AT_ONCE,
     **PRIVATE,
 }
+WATCHING: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": VISITORS_AT_ONCE, **PRIVATE}
 # Said by the browser itself, so before any answer of the server; the run's end sets it back.
 STOPPING = "() => ({__type__: 'update', value: 'Stopping…', interactive: false})"
 
@@ -64,7 +64,7 @@ def explore_tab(controls: Controls, status: gr.HTML) -> None:
     if made.own is not None:
         _wire_own(controls, asking, made, made.own, status)
     _wire_examples(controls, asking, made, outputs)
-    _wire_run(controls.explorer, asking, made, outputs)
+    _wire_run(controls, asking, made, outputs, status)
     _wire_model(controls, asking, made, status)
 
 
@@ -194,9 +194,9 @@ def _with_id(controls: Controls, id: str) -> Any:
     return show
 
 
-def _wire_run(explorer: Explorer, asking: Asking, made: Fields, outputs: Screen) -> None:
+def _wire_run(controls: Controls, asking: Asking, made: Fields, outputs: Screen, status: gr.HTML) -> None:
     """Run: note the visitor's run at once, then do it. Stop only says so; the run ends by itself, within a step."""
-    history = asking.talk.history
+    explorer, history = controls.explorer, asking.talk.history
     works = (
         (asking.run, explorer.arrive, explorer.run, [history]),
         (asking.step, explorer.arrive_to_step, explorer.step, [outputs.stepping, history]),
@@ -205,19 +205,23 @@ def _wire_run(explorer: Explorer, asking: Asking, made: Fields, outputs: Screen)
         asked = button.click(arrive, None, list(outputs), **AT_ONCE)
         done = asked.then(work, [*states, *made.form], list(outputs), **ON_MODEL)
         done.failure(explorer.failed, None, list(outputs), **AT_ONCE)
+        done.then(controls.watch, model_of(made), status, **WATCHING)  # the run may have loaded it
     said = asking.stop.click(None, None, asking.stop, js=STOPPING, **PRIVATE)
     said.then(explorer.stop, None, list(outputs), **AT_ONCE)
 
 
+def model_of(made: Fields) -> list[gr.Component]:
+    """The controls that say which model is wanted."""
+    return [made.form.pairing, made.form.drafter, made.form.precision]
+
+
 def _wire_model(controls: Controls, asking: Asking, made: Fields, status: gr.HTML) -> None:
     """Load the model while the visitor reads; then say what the form as it stands needs of memory."""
-    choice = [made.form.pairing, made.form.drafter, made.form.precision]
-    watching: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": VISITORS_AT_ONCE, **PRIVATE}
     form_in = [asking.talk.history, *made.form]
     page = gr.context.Context.root_block
     assert isinstance(page, gr.Blocks)
     for event in (page.load, made.form.precision.input, made.form.pairing.select, made.form.drafter.input):
-        watched = event(controls.watch, choice, status, **watching)
+        watched = event(controls.watch, model_of(made), status, **WATCHING)
         watched.then(controls.check_memory, form_in, made.memory, **AT_ONCE)
     for event in (made.form.gamma.release, made.form.max_new_tokens.release):
         event(controls.check_memory, form_in, made.memory, **AT_ONCE)

@@ -194,9 +194,10 @@ class Explorer:
         if loaded is None:
             check_pairing(ask.pairing, self.models)
             loading = self.models.load(ask.pairing, drafts, ask.dtype)
-            while not loading.wait(LOOK_UP_SECONDS):
-                _unless(stop)
-                yield Screen(verdict=screens.working(loading.text))
+            with loading.awaited(gives_up=True):
+                while not loading.wait(LOOK_UP_SECONDS):
+                    _unless(stop)
+                    yield Screen(verdict=screens.working(loading.text))
             loaded = loading.result()
         _unless(stop)
         prepared = ask.prepared(loaded, history)

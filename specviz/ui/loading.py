@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
@@ -38,6 +39,8 @@ class Loading:
     def __init__(self) -> None:
         self.doing = "loading the model"
         self.fraction: float | None = None  # of what is being done; None if that can't be told
+        self._waiting = 0
+        self._guard = threading.Lock()
         self._done = threading.Event()
         self._cancelled = threading.Event()
         self._result: Loaded | BaseException | None = None
@@ -46,6 +49,21 @@ class Loading:
     def text(self) -> str:
         """What is being done, and how far it is."""
         return self.doing if self.fraction is None else f"{self.doing} ({self.fraction:.0%})"
+
+    @contextmanager
+    def awaited(self, *, gives_up: bool) -> Iterator[None]:
+        """Somebody waits for it meanwhile. gives_up: whether, on turning away early as the last, to cancel it."""
+        with self._guard:
+            self._waiting += 1
+        left = True
+        try:
+            yield
+            left = False
+        finally:
+            with self._guard:
+                self._waiting -= 1
+                if left and gives_up and self._waiting == 0:
+                    self.cancel()
 
     def wait(self, seconds: float) -> bool:
         """Whether it is there, or failed, within so many seconds."""

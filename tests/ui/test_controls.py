@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -260,6 +261,31 @@ def test_the_memory_bar_stands_once_the_model_is_there_and_the_form_is_right():
     more = json.loads(made.check_memory((), *FORM._replace(max_new_tokens=512)))
     assert more["parts"][2]["bytes"] > bar["parts"][2]["bytes"]
     assert made.check_memory((), *FORM._replace(prompt="")) == ""
+
+
+def test_stop_gives_a_download_up_for_which_nobody_else_waits():
+    gone = threading.Event()
+
+    def endless(progress):
+        try:
+            while True:
+                progress("downloading", 0.5)
+                time.sleep(0.01)
+        finally:
+            gone.set()
+
+    made, _ = controls(endless)
+    watching = made.watch("smollm2-135m", "N-gram lookup", "default")
+    next(watching)
+    for others_wait in (True, False):
+        stop = threading.Event()
+        screens = made.explorer.explore(FORM, stop)
+        assert "downloading" in json.loads(next(screens).verdict)["headline"][0][0]
+        stop.set()
+        *_, ended = screens
+        assert json.loads(str(ended.verdict))["headline"][0][0] == "Stopped before the first token"
+        assert gone.wait(0.3 if others_wait else 10) is not others_wait
+        watching.close()
 
 
 def test_a_run_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):

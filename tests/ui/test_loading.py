@@ -84,6 +84,29 @@ def test_loading_can_be_given_up_and_begun_again():
     assert load(made, PAIRING) is made.there(PAIRING)
 
 
+def test_who_turns_away_as_the_last_gives_it_up():
+    shelf = Shelf()
+    shelf.go.clear()
+    made = models(shelf)
+    loading = made.load(PAIRING)
+    with pytest.raises(KeyError), loading.awaited(gives_up=True):
+        with pytest.raises(IndexError), loading.awaited(gives_up=True):
+            raise IndexError  # the other one still waits
+        loading.say("loading the model", None)
+        raise KeyError
+    with pytest.raises(Cancelled):
+        loading.say("loading the model", None)
+    shelf.go.set()
+    assert loading.wait(10)
+    again = made.load(PAIRING)
+    with pytest.raises(KeyError), loading.awaited(gives_up=False):
+        raise KeyError
+    assert again.wait(10) and again.result() is made.there(PAIRING)
+    with again.awaited(gives_up=True):
+        pass  # it was there before anybody turned away
+    again.say("", None)
+
+
 def test_what_is_there_gives_way_to_what_does_not_fit_beside_it():
     shelf = Shelf(room=1)
     made = models(shelf)
