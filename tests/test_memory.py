@@ -97,6 +97,19 @@ def test_of_a_model_that_sees_the_text_part_and_the_encoder_count():
     assert (seeing.kv, seeing.logits) == (reading.kv, reading.logits) == (2 * 2 * 16 * 256 * 2, 2 * 64 * 4)
 
 
+def test_a_dflash_model_drafts_through_the_targets_head():
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "head_dim": 8, "block_size": 6}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "target_layer_ids": [0, 1, 1]}
+    config = AutoConfig.for_model("muse_glimmer_assistant", **shape, **heads)
+    layers = TINY_PARAMETERS - 2 * 100 * 16 + 2 * 2 * 8  # no embeddings and no head, but norms of queries and keys
+    assert count_parameters(config) == layers + 3 * 16 * 16 + 16  # and three target layers are made one, and normed
+    beside = estimate(TINY, drafter_config=config, dtype_bytes=4, context_tokens=9, gamma=5)
+    assert beside.weights_drafter == 4 * count_parameters(config)
+    assert (beside.kv, beside.logits) == (2 * 256 * 2 * 2 * 2 * 8 * 4, 2 * 6 * 100 * 4)
+    alone = estimate(config, dtype_bytes=4, context_tokens=9, gamma=5)
+    assert (alone.weights_target, alone.kv, alone.logits) == (beside.weights_drafter, beside.kv // 2, 0)
+
+
 def test_cache_size_per_token():
     assert kv_bytes(SMOLLM2, 1024, 2) == 1024 * 23_040
     assert 2 * 30 * 3 * 64 * 2 == 23_040  # keys and values, layers, KV heads, head_dim, bytes

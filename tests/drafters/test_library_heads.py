@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate import cpu_offload
 from assistants import dflash_model, library, load_target, pair, save_mtp_checkpoint
-from fakes import reference_decode, tiny_target
+from fakes import VOCAB, reference_decode, tiny_target
 from transformers import GenerationConfig
 from transformers.generation.candidate_generator import DFlashTokenCandidateGenerator, MTPCandidateGenerator
 
@@ -249,6 +250,30 @@ def test_embeddings_keep_their_norm():
     assert len(draft) == 3 and len(norms) >= 2
     assert {id(norm) for norm in norms} == {id(embeddings.embed_norm)}
     assert isinstance(embeddings.embed_norm, torch.nn.LayerNorm)
+
+
+@torch.inference_mode()
+def test_the_norm_is_off_where_accelerate_runs_the_embeddings():
+    """Its hook runs the original module's children, unless the copy has one of its own."""
+
+    class Normed(torch.nn.Embedding):
+        def forward(self, ids):
+            return self.embed_norm(super().forward(ids))
+
+    given = []
+    for hooked in (False, True):
+        target = tiny_target()
+        embeddings = target.model.get_input_embeddings()
+        embeddings.__class__, embeddings.embed_norm = Normed, torch.nn.LayerNorm(32)
+        drafter = Library(target, "dflash", blocks())
+        drafter.model.register_forward_pre_hook(
+            lambda module, args, kwargs: given.append(kwargs["noise_embeds"]), with_kwargs=True
+        )
+        if hooked:
+            cpu_offload(target.model, execution_device=torch.device("cpu"))
+        assert len(drafter.propose(Context(PROMPT, torch.zeros(4, 96)), 3, Sampler(), torch.Generator())) == 3
+    plain = tiny_target().model.get_input_embeddings()(torch.tensor([[PROMPT[-1], *[VOCAB - 1] * 3]]))
+    assert torch.equal(given[0], plain) and torch.equal(given[1], plain)
 
 
 def test_logits_that_are_not_numbers_cost_the_draft_alone():

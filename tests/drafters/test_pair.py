@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from assistants import dflash_model
 from fakes import byte_tokenizer, tiny_model
 
 from specviz import memory
-from specviz.drafters.pair import check_pair
+from specviz.drafters.pair import check_pair, check_target
 from specviz.errors import UserError
 from specviz.models.examine import Examined
 from specviz.presets import ModelSource
@@ -66,6 +67,23 @@ def test_another_tokenizer_is_refused_where_tokens_are_shared(kind):
 
 def test_another_tokenizer_is_fine_where_drafts_are_translated():
     assert check_pair(model("Big"), model("Small", other_letters()), "library", available=10**9, **SIZES) is None
+
+
+def test_a_dflash_model_is_no_target():
+    check_target(model("Big"))
+    with pytest.raises(UserError) as caught:
+        check_target(model("Blocks", config=dflash_model().config))
+    assert str(caught.value) == ("Blocks is a DFlash draft model, which can only draft; name it as the drafter.")
+
+
+def test_a_dflash_model_drafts_in_its_own_way_only():
+    blocks = replace(model("Blocks", config=dflash_model().config), tokenizer=None)
+    assert check_pair(model("Big"), blocks, "library", available=10**9, **SIZES) is None
+    with pytest.raises(UserError) as caught:
+        check_pair(model("Big"), blocks, "draft-model", available=10**9, **SIZES)
+    assert str(caught.value) == (
+        "Blocks is a DFlash draft model, so choose the drafter `library` with the method `dflash`."
+    )
 
 
 @pytest.mark.parametrize("compact", [(False, False), (True, False), (False, True), (True, True)])

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import fake_hub
 import huggingface_hub.constants
 import pytest
+from drafters.assistants import dflash_model
 from fake_hub import checkpoint, with_config
 from fakes import byte_tokenizer
 
@@ -44,6 +47,13 @@ def one_sentence(error: UserError) -> str:
 
 def without(files: dict[str, bytes], *names: str) -> dict[str, bytes]:
     return {name: content for name, content in files.items() if name not in names}
+
+
+def dflash() -> dict[str, bytes]:
+    """The files of a DFlash model, which comes without a tokenizer."""
+    with TemporaryDirectory() as folder:
+        dflash_model().save_pretrained(folder)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 SIZES = {"dtype_bytes": 4, "context_tokens": 100, "gamma": 4}
@@ -169,6 +179,27 @@ def test_weights_that_stay_quantised_are_compact(tmp_path, monkeypatch):
     assert (found.quantisation, found.compact) == ("bitnet", True)
 
 
+def test_a_dflash_model_needs_no_tokenizer(fake):
+    files = dflash()
+    fake.add("someone/blocks", files)
+    found = examine(own_model("someone/blocks"))
+    assert found.config.model_type == "muse_glimmer_assistant" and found.tokenizer is None
+    assert found.weights == {"model.safetensors": len(files["model.safetensors"])} and found.missing_bytes > 0
+    assert fake.served(".safetensors") == []
+
+
+def test_a_dflash_model_may_bring_a_tokenizer(tmp_path):
+    tokenizer = {name: content for name, content in FILES.items() if name.startswith("tokenizer")}
+    folder = fake_hub.write(tmp_path / "Blocks", {**dflash(), **tokenizer})
+    assert examine(own_model(str(folder))).tokenizer.get_vocab() == byte_tokenizer().get_vocab()
+
+
+def test_a_dflash_model_in_the_cache_is_complete_without_a_tokenizer(monkeypatch, tmp_path):
+    fake_hub.use(monkeypatch, fake_hub.DEAD, tmp_path)
+    folder = fake_hub.cache(tmp_path, "someone/blocks", dflash())
+    assert examine(own_model("someone/blocks"), offline=True).folder == folder
+
+
 # --- what does not
 
 
@@ -176,6 +207,12 @@ CUSTOM = {"auto_map": {"AutoModelForCausalLM": "modeling_new.NewForCausalLM"}}
 NEW_TOKENIZER = json.dumps(
     {"tokenizer_class": "NewTokenizer", "auto_map": {"AutoTokenizer": ["new.NewTokenizer", None]}}
 )
+BLOCKS = {  # as DFlash models are published whose classes transformers does not have
+    "model_type": "qwen3",
+    "architectures": ["DFlashDraftModel"],
+    "block_size": 16,
+    "dflash_config": {"mask_token_id": 9, "target_layer_ids": [1, 2]},
+}
 ADAPTER = {"adapter_config.json": b"{}", "adapter_model.safetensors": b""}
 INDEX = "model.safetensors.index.json"
 REFUSED = {
@@ -199,6 +236,23 @@ REFUSED = {
     ),
     "code for an unknown kind": (with_config(FILES, model_type="new", **CUSTOM), r"code of its own \(modeling_new.New"),
     "code for a known kind": (with_config(FILES, **CUSTOM), r"code of its own \(modeling_new.NewForCausalLM\)"),
+    "code for another class than the language model": (
+        with_config(
+            without(FILES, "tokenizer.json", "tokenizer_config.json"),
+            **BLOCKS,
+            auto_map={"AutoModel": "dflash.DFlashDraftModel"},
+        ),
+        r"needs code of its own \(DFlashDraftModel\), which is never run here, so choose another model",
+    ),
+    "a class that transformers does not have": (
+        with_config(FILES, **BLOCKS, target_layer_ids=[1, 2], mask_token_id=9),
+        r"needs code of its own \(DFlashDraftModel\)",
+    ),
+    "code for a DFlash model": (
+        with_config(dflash(), auto_map={"AutoModel": "modeling_new.NewModel"}),
+        r"code of its own \(modeling_new.NewModel\)",
+    ),
+    "a DFlash model of wrong types": (with_config(dflash(), block_size="large"), "config.json of .* can't be used"),
     "an unknown kind": (with_config(FILES, model_type="new"), r"of a kind \(new\) that transformers 5"),
     "no kind": (with_config(FILES, model_type=None), r"of a kind \(None\)"),
     "encoder and decoder": (
@@ -213,6 +267,7 @@ REFUSED = {
         with_config(FILES, model_type="bert", architectures=["BertForMaskedLM"]),
         r"decoder-only .*\(BertForM",
     ),
+    "nothing said of its class": (with_config(FILES, model_type="vit", architectures=None), r"model \(vit\)"),
     "vision": (with_config(FILES, model_type="vit", architectures=["ViTModel"]), "decoder-only"),
     "no head": (with_config(FILES, architectures=["LlamaModel"]), r"decoder-only language model \(LlamaModel\)"),
     "another head": (with_config(FILES, architectures=["LlamaForSequenceClassification"]), "decoder-only"),
@@ -242,12 +297,18 @@ def test_a_folder_is_refused(tmp_path, case):
     assert str(folder) in one_sentence(caught.value)
 
 
-@pytest.mark.parametrize("case", ["an adapter", "GGUF", "no config", "other formats", "no tokenizer"])
+@pytest.mark.parametrize("case", ["an adapter", "GGUF", "no config", "other formats"])
 def test_a_repository_is_refused_by_its_list_of_files(fake, case):
     files, reason = REFUSED[case]
     fake.add("someone/tiny", files)
     assert reason in refusal("someone/tiny")
     assert [path for path in fake.served() if "/resolve/" in path] == []
+
+
+def test_a_repository_without_a_tokenizer_is_refused_by_its_small_files(fake):
+    fake.add("someone/tiny", without(FILES, "tokenizer.json", "tokenizer_config.json"))
+    assert "someone/tiny has no tokenizer, so" in refusal("someone/tiny")
+    assert fake.served("/config.json") != [] and fake.served(".safetensors") == []
 
 
 def test_no_code_of_a_repository_is_fetched(fake):

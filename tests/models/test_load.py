@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from drafters.assistants import dflash_model
 from fakes import byte_tokenizer, reference_logits, tiny_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
@@ -40,7 +41,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         settings.update(given)
         return load(*args, **given)
 
-    monkeypatch.setattr("specviz.models.load.AutoModelForCausalLM.from_pretrained", recorded)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", recorded)
     return settings
 
 
@@ -137,13 +138,36 @@ def test_unpacking_is_asked_for_even_where_a_gpu_could_compute_in_fp8(folder, as
 def test_a_model_too_large_is_refused_before_its_weights_are_read(folder, monkeypatch):
     need = place_model(folder, torch.float32, CPU).need
     monkeypatch.setattr(memory, "available_bytes", lambda device: need.total - 1)
-    monkeypatch.setattr("specviz.models.load.AutoModelForCausalLM.from_pretrained", pytest.fail)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", pytest.fail)
     with pytest.raises(NotEnoughMemory, match=memory.human(need.total)):
         load_model(folder, torch.float32, CPU)
     monkeypatch.setattr(memory, "available_bytes", lambda device: need.total)
     assert place_model(folder, torch.float32, CPU).need.available == need.total
     with pytest.raises(NotEnoughMemory):
         place_model(folder, torch.float32, CPU, reserve=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_dflash_model_is_loaded_without_a_tokenizer(tmp_path, dtype):
+    dflash_model().save_pretrained(tmp_path)
+    placement = place_model(tmp_path, dtype, CPU)
+    assert placement.devices == {"": CPU} and placement.notes == ()
+    model, tokenizer = load_model(tmp_path, dtype, CPU, packed=False, placement=placement)
+    assert tokenizer is None and type(model) is type(dflash_model())
+    for name, weight in dflash_model().state_dict().items():
+        assert torch.equal(model.state_dict()[name], weight.to(dtype)), name
+    assert placement.need.weights_target == sum(weight.numel() for weight in model.parameters()) * dtype.itemsize
+    assert is_packed(load_model(tmp_path, dtype, CPU)[0])
+    byte_tokenizer().save_pretrained(tmp_path)
+    _, tokenizer = load_model(tmp_path, dtype, CPU)
+    assert tokenizer.get_vocab() == byte_tokenizer().get_vocab()
+
+
+def test_any_other_model_needs_its_tokenizer(folder):
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(UserError, match="can't be loaded"):
+        load_model(folder, torch.float32, CPU)
 
 
 @pytest.mark.parametrize(
