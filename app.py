@@ -5,12 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from fastapi.middleware import Middleware
+from fastapi.middleware.trustedhost import TrustedHostMiddleware
 
 from specviz.errors import UserError
 from specviz.models.devices import pick_device, pick_dtype
 from specviz.presets import Pairing, load_pairings, pairing
 from specviz.ui import build_demo, launch_options, zero
+
+THIS_MACHINE = ("127.0.0.1", "localhost")
 
 if TYPE_CHECKING:  # specviz.ui prepares the ground before gradio is imported
     import gradio as gr
@@ -48,7 +54,8 @@ def main() -> None:
                 pairings=chosen(args.pairings),
                 own_models=args.own_models,
             )
-        serve(demo, args.host, args.port)
+        # A page elsewhere can give this machine a name of its own, and then reach what listens here.
+        serve(demo, args.host, args.port, THIS_MACHINE if args.own_models else ("*",))
     except UserError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
@@ -61,14 +68,20 @@ def chosen(ids: str | None) -> dict[str, Pairing]:
 
 def check_private(host: str) -> None:
     """Raises UserError unless only this machine reaches the address: own models are folders of it, among others."""
-    if host not in ("127.0.0.1", "localhost", "::1"):
-        raise UserError(f"--own-models lets whoever opens the page read folders of this machine, so {host} is refused.")
+    if host not in THIS_MACHINE or zero.IS_ON:
+        raise UserError(
+            f"--own-models lets whoever opens the page read folders of this machine, so {host} is refused; listen on "
+            "127.0.0.1."
+        )
 
 
-def serve(demo: gr.Blocks, host: str, port: int) -> None:
-    """Serve until interrupted; raises UserError if the address can't be had."""
+def serve(demo: gr.Blocks, host: str, port: int, hosts: Sequence[str] = ("*",)) -> None:
+    """Serve until interrupted; raises UserError if the address can't be had. hosts: names it is asked for by."""
+    named = {"middleware": [Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))]}
     try:
-        _, url, _ = demo.launch(server_name=host, server_port=port, prevent_thread_lock=True, **launch_options())
+        _, url, _ = demo.launch(
+            server_name=host, server_port=port, prevent_thread_lock=True, app_kwargs=named, **launch_options()
+        )
     except OSError as error:
         raise UserError(f"Port {port} on {host} can't be had, so free it or choose another with --port.") from error
     print(f"specviz is at {url} (Ctrl+C ends it)")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel
 
 from specviz import memory, presets
 from specviz.drafters import Assistant
@@ -17,7 +18,7 @@ from specviz.models.devices import pick_device, pick_dtype
 from specviz.models.examine import Examined
 from specviz.models.fetch import Progress
 from specviz.models.load import load_model, place_model
-from specviz.models.placement import CONTEXT, GAMMA, free_memory, numbered
+from specviz.models.placement import CONTEXT, GAMMA, free_memory
 from specviz.models.sources import LocalModel, examine, obtain
 from specviz.models.target import Target
 from specviz.presets import ModelSource, Pairing
@@ -31,15 +32,21 @@ class Loaded:
 
     pairing: Pairing
     target: Target
-    notes: tuple[str, ...] = ()  # what was substituted, and where the weights lie if not on one device
+    target_notes: tuple[str, ...] = ()  # what was substituted, and where the weights lie if not on one device
     folder: Path = Path()  # where the target's weights lie
     drafts: ModelSource | None = None
     assistant: Assistant | None = None  # `drafts`, in memory
+    asked: tuple[torch.device, torch.dtype] | None = None  # what it was loaded for
 
     @property
     def lock(self) -> threading.Lock:
         """One for all targets on the device: two that decode there at once would spoil each other's times."""
         return _locks.setdefault(str(self.target.device), threading.Lock())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has to be said about the models."""
+        return (*self.target_notes, *(self.assistant.notes if self.assistant else ()))
 
 
 _locks: dict[str, threading.Lock] = {}  # by device
@@ -64,43 +71,60 @@ def load(
     """
     chosen = presets.pairing(pairing) if isinstance(pairing, str) else pairing
     on = pick_device(device)
-    precision = pick_dtype(dtype, on)
-    say = progress or (lambda text, fraction: None)
-    place = numbered(on)
-    fitting = [ready for ready in having if ready.target.device == place and ready.target.dtype == precision]
-    targets = [ready for ready in fitting if ready.pairing.target == chosen.target]
-    assistants = [ready for ready in fitting if drafts is not None and ready.drafts == drafts]
-    if targets and (drafts is None or assistants):
-        return replace(targets[0], pairing=chosen, drafts=drafts, assistant=assistants[0].assistant if drafts else None)
-    wanted = [*([] if targets else [chosen.target]), *([] if drafts is None or assistants else [drafts])]
-    examined = [examine(source, offline=offline, progress=progress) for source in wanted]
-    _check(examined, chosen, drafts, precision, on)
-    local = {each.source.id: obtain(each, offline=offline, progress=progress) for each in examined}
+    asked = (on, pick_dtype(dtype, on))
+    fitting = [ready for ready in having if ready.asked == asked]
+    with_target = next((ready for ready in fitting if ready.pairing.target == chosen.target), None)
+    with_helper = next((ready for ready in fitting if drafts is not None and ready.drafts == drafts), None)
+    helper = with_helper.assistant if with_helper else None
+    if with_target and (drafts is None or helper):
+        return replace(with_target, pairing=chosen, drafts=drafts, assistant=helper)
+    target = examine(chosen.target, offline=offline, progress=progress)
+    drafter = None if drafts is None else examine(drafts, offline=offline, progress=progress)
+    _check(chosen, target, drafter, asked, with_target, helper)
+    weights = None if with_target else obtain(target, offline=offline, progress=progress)
+    helper_weights = None if drafter is None or helper else obtain(drafter, offline=offline, progress=progress)
     with _loading:
-        say("loading the model", None)
-        if targets:
-            found = replace(targets[0], pairing=chosen)
+        if progress:
+            progress("loading the model", None)
+        if weights is None:
+            assert with_target is not None
+            found = replace(with_target, pairing=chosen)
         else:
-            reserve = sum(_need(each, precision) for each in examined if each.source == drafts)
-            found = _load_target(chosen, local[chosen.target.id], precision, on, reserve)
-        if assistants:
-            found = replace(found, assistant=assistants[0].assistant)
-        elif drafts is not None:
-            found = _load_assistant(drafts, local[drafts.id], found)
+            reserve = _need(drafter, asked[1]) if drafter and helper_weights else 0
+            found = _load_target(chosen, weights, asked, reserve)
+        if drafts is not None and helper_weights is not None:
+            helper = _load_assistant(drafts, helper_weights, found.target)
         gc.collect()
         gc.freeze()  # what is loaded stays; without this, Python looks through all of it again and again while decoding
-    return replace(found, drafts=drafts)
+    return replace(found, drafts=drafts, assistant=helper)
 
 
 def _check(
-    wanted: Sequence[Examined], pairing: Pairing, drafts: ModelSource | None, dtype: torch.dtype, device: torch.device
+    pairing: Pairing,
+    target: Examined,
+    drafter: Examined | None,
+    asked: tuple[torch.device, torch.dtype],
+    with_target: Loaded | None,
+    helper: Assistant | None,
 ) -> None:
-    """Whether what is to be fetched and loaded fits in memory, and its parts fit each other."""
-    kind = next((preset.kind for preset in pairing.drafters if preset.model == drafts), "plain")
-    first, second = wanted[0], wanted[1] if len(wanted) > 1 else None
-    free = sum(free_memory(device).values())
-    sizes = {"dtype_bytes": dtype.itemsize, "context_tokens": CONTEXT, "gamma": GAMMA}
-    check_pair(first, second, kind if second else "plain", **sizes, available=free)
+    """Whether the models fit each other and, with what is there of them already, in memory."""
+    device, dtype = asked
+    there = [*([with_target.target.model] if with_target else []), *([helper.model] if helper else [])]
+    kind = next((each.kind for each in pairing.drafters if drafter and each.model == drafter.source), "plain")
+    check_pair(
+        target,
+        drafter,
+        kind,
+        dtype_bytes=dtype.itemsize,
+        context_tokens=CONTEXT,
+        gamma=GAMMA,
+        available=sum(free_memory(device).values()) + sum(map(weight_bytes, there)),
+    )
+
+
+def weight_bytes(model: PreTrainedModel) -> int:
+    """What the weights of a model take in memory."""
+    return sum(weight.numel() * weight.element_size() for weight in model.parameters())
 
 
 def _need(model: Examined, dtype: torch.dtype) -> int:
@@ -110,19 +134,17 @@ def _need(model: Examined, dtype: torch.dtype) -> int:
     return memory.estimate(model.config, **sizes, available=0, weight_bytes=size).total
 
 
-def _load_target(pairing: Pairing, local: LocalModel, dtype: torch.dtype, device: torch.device, reserve: int) -> Loaded:
+def _load_target(pairing: Pairing, local: LocalModel, asked: tuple[torch.device, torch.dtype], reserve: int) -> Loaded:
     """reserve: bytes to leave free beside it, for the model that drafts."""
-    name = pairing.target.name
+    (device, dtype), name = asked, pairing.target.name
     placement = place_model(local.path, dtype, device, name=name, reserve=reserve)
     model, tokenizer = load_model(local.path, dtype, device, placement=placement)
     target = Target(model, tokenizer, name, local.weight_hash)
-    return Loaded(pairing, target, (*local.notes, *placement.notes), local.path)
+    return Loaded(pairing, target, (*local.notes, *placement.notes), local.path, asked=asked)
 
 
-def _load_assistant(source: ModelSource, local: LocalModel, beside: Loaded) -> Loaded:
+def _load_assistant(source: ModelSource, local: LocalModel, target: Target) -> Assistant:
     """The model that drafts, on the target's device and in its number format."""
-    dtype, device = beside.target.dtype, beside.target.device
-    placement = place_model(local.path, dtype, device, name=source.name)
-    model, tokenizer = load_model(local.path, dtype, device, placement=placement)
-    assistant = Assistant(model, tokenizer, source.name, local.weight_hash)
-    return replace(beside, assistant=assistant, notes=(*beside.notes, *local.notes, *placement.notes))
+    placement = place_model(local.path, target.dtype, target.device, name=source.name)
+    model, tokenizer = load_model(local.path, target.dtype, target.device, placement=placement)
+    return Assistant(model, tokenizer, source.name, local.weight_hash, (*local.notes, *placement.notes))

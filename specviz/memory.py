@@ -3,19 +3,20 @@
 All amounts are bytes. Nothing is loaded: parameters are counted on models built without storage.
 """
 
-import copy
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import torch
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig
 
 from specviz.errors import NotEnoughMemory
 from specviz.models.cache import capacity
-from specviz.models.kinds import auto_class
+from specviz.models.pack import parameters_kept
+from specviz.models.skeleton import model_without_storage, mtp_without_storage
 
 if sys.platform != "win32":
     import resource
@@ -47,27 +48,38 @@ def estimate(
     target_config: PretrainedConfig,
     *,
     drafter_config: PretrainedConfig | None = None,
+    mtp: bool = False,
     dtype_bytes: int,
     context_tokens: int,
     gamma: int,
     available: int | None = None,
     weight_bytes: int | None = None,
     drafter_weight_bytes: int | None = None,
+    packed: bool = False,
 ) -> Budget:
     """The memory that decoding with this pair needs.
 
     `dtype_bytes`: bytes per weight and cache entry (4 for float32, 2 for bfloat16). `context_tokens`: prompt plus new
     tokens; the caches also hold a draft of `gamma` and the token before it. `drafter_config`: a draft model with
-    weights and a cache of its own; a DFlash model in the place of the target is counted without logits. `available`:
-    bytes free for it, by default those of the CPU (see `available_bytes`); the sum over all devices where a model is
-    spread. `weight_bytes`, `drafter_weight_bytes`: the weights' true size, for checkpoints that stay quantised in
-    memory; by default parameters times `dtype_bytes`.
+    weights and a cache of its own; a DFlash model in the place of the target is counted without logits. `mtp`: the
+    target's own multi-token-prediction layers draft; raises ValueError if it has none. `available`: bytes free for it,
+    by default those of the CPU (see `available_bytes`); the sum over all devices where a model is spread.
+    `weight_bytes`, `drafter_weight_bytes`: the weights' true size, for checkpoints that stay quantised in memory; by
+    default parameters times `dtype_bytes`. `packed`: weights are packed as they are loaded (see `pack.packs`), so LM
+    heads that are tied to the embeddings are in memory twice.
     """
     configs = [target_config] if drafter_config is None else [target_config, drafter_config]
     weights = [
         count_parameters(config) * dtype_bytes if given is None else given
         for config, given in zip(configs, (weight_bytes, drafter_weight_bytes), strict=False)
     ]
+    if packed:
+        weights = [
+            size + count_kept_by_packing(config) * dtype_bytes for size, config in zip(weights, configs, strict=True)
+        ]
+    if mtp:
+        weights.append(count_mtp_parameters(target_config) * dtype_bytes)
+        configs.append(target_config.get_mtp_config())
     rows = context_tokens + gamma + 1
     # DFlash models have no vocabulary of their own and draft through the target's LM head.
     vocabulary = getattr(target_config.get_text_config(), "vocab_size", 0)
@@ -97,22 +109,39 @@ def check(budget: Budget) -> None:
     )
 
 
+def _remembered(count: Callable[[PretrainedConfig], int]) -> Callable[[PretrainedConfig], int]:
+    """The same count, made once for configurations of the same type and content."""
+    known: dict[tuple[type[PretrainedConfig], str], int] = {}
+
+    @functools.wraps(count)
+    def looked_up(config: PretrainedConfig) -> int:
+        key = type(config), config.to_json_string()
+        if key not in known:
+            known[key] = count(config)
+        return known[key]
+
+    return looked_up
+
+
+@_remembered
 def count_parameters(config: PretrainedConfig) -> int:
     """Parameters of the model that `config` describes; tied weights once, quantised ones unpacked."""
     return sum(parameter.numel() for parameter in model_without_storage(config).parameters())
 
 
-def model_without_storage(config: PretrainedConfig) -> PreTrainedModel:
-    """The model that `config` describes, in float32 and unquantised, its tensors on the meta device."""
-    config = copy.deepcopy(config)
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    # from_config writes the dtype into the config that it is given. float32 keeps torch's default dtype, which it
-    # sets for the whole process meanwhile, as it is: other threads may be decoding.
-    # The meta device holds for this thread only, unlike accelerate's init_empty_weights, which patches nn.Module.
-    with torch.device("meta"):
-        model: PreTrainedModel = auto_class(config).from_config(config, dtype=torch.float32)
-    return model
+@_remembered
+def count_kept_by_packing(config: PretrainedConfig) -> int:
+    """Those of them that stay in memory beside a packed copy."""
+    return parameters_kept(model_without_storage(config))
+
+
+@_remembered
+def count_mtp_parameters(config: PretrainedConfig) -> int:
+    """Parameters of the model's multi-token-prediction layers; embeddings and LM head, which are its own, not again."""
+    model = model_without_storage(config)
+    shared = {id(parameter) for parameter in model.parameters()}
+    layers = mtp_without_storage(model).parameters()
+    return sum(parameter.numel() for parameter in layers if id(parameter) not in shared)
 
 
 def kv_bytes(config: PretrainedConfig, rows: int, dtype_bytes: int) -> int:

@@ -19,6 +19,7 @@ from specviz.models.kinds import is_dflash
 from specviz.models.placement import CONTEXT, GAMMA, free_memory
 from specviz.models.sources import examine, own_model
 from specviz.presets import DrafterPreset, Pairing
+from specviz.refusals import refused_as
 
 ITSELF = "self"  # the target as its own drafter
 MAX_BLOCK = 16  # tokens that a DFlash model is asked for at once, where its blocks are larger
@@ -53,15 +54,16 @@ def own_pairing(
     """
     if not target.strip():
         raise UserError("No target is named; give a folder or a Hub id, such as owner/name.")
-    on = pick_device(device)
-    precision = pick_dtype(dtype, on)
-    found = examine(own_model(target), offline=offline, progress=progress)
-    check_target(found)
-    helper = examine(own_model(drafter), offline=offline, progress=progress) if drafter.strip() else None
-    kind = (kind or drafting_kind(found, helper)) if helper else "plain"
-    sizes = {"dtype_bytes": precision.itemsize, "context_tokens": CONTEXT, "gamma": GAMMA}
-    note = check_pair(found, helper, kind, **sizes, available=sum(free_memory(on).values()))
-    return Own(_pairing(found, helper, kind, precision), found, helper, note)
+    with refused_as("These models can't be used", "so choose others"):
+        on = pick_device(device)
+        precision = pick_dtype(dtype, on)
+        found = examine(own_model(target), offline=offline, progress=progress)
+        check_target(found)
+        helper = examine(own_model(drafter), offline=offline, progress=progress) if drafter.strip() else None
+        kind = (kind or drafting_kind(found, helper)) if helper else "plain"
+        sizes = {"dtype_bytes": precision.itemsize, "context_tokens": CONTEXT, "gamma": GAMMA}
+        note = check_pair(found, helper, kind, **sizes, available=sum(free_memory(on).values()))
+        return Own(_pairing(found, helper, kind, precision), found, helper, note)
 
 
 def drafting_kind(target: Examined, drafter: Examined) -> str:

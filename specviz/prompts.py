@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from specviz.errors import UserError
 from specviz.models.target import Target
+from specviz.refusals import refused_as
 
 MAX_PROMPT_CHARS = 200_000  # refused before it is tokenised
 
@@ -39,7 +40,10 @@ def encode(target: Target, prompt: str, *, raw: bool = False, history: Sequence[
     if not tokenizer.chat_template:
         raise UserError(f"{target.name} has no chat template; use the raw prompt.")
     messages = [{"role": role, "content": said} for role, said in _messages(prompt, history)]
-    return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False))
+    with refused_as(f"The chat template of {target.name} can't be used", "so use the raw prompt"):
+        return list(
+            tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+        )
 
 
 def conversation(prompt: str, *, raw: bool = False, history: Sequence[Turn] = ()) -> str:

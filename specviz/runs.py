@@ -86,8 +86,9 @@ def prepare(
     shared_settings = dict(drafter_settings)
     drafter_weights = {}
     if loaded.assistant is not None and drafter_kind in ASSISTED:
-        shared_settings["source"] = loaded.assistant.name  # traces are shared: the name, not where it lies
-        drafter_weights[loaded.assistant.name] = loaded.assistant.weights
+        name = loaded.assistant.name  # traces are shared: the name, not where it lies
+        shared_settings["source"] = name = name if name != target.name else f"{name} (the drafter)"
+        drafter_weights[name] = loaded.assistant.weights
     notes = [*loaded.notes, *([agreement.note] if agreement and agreement.note else [])]
     room = settings.max_new_tokens if target.max_tokens is None else target.max_tokens - len(ids) + 1
     if 0 < room < settings.max_new_tokens:
@@ -127,21 +128,31 @@ def prepare(
     return Prepared(loaded, drafter, ids, settings, run)
 
 
-def budget(prepared: Prepared) -> memory.Budget:
-    """What the run should need, from the configs alone, and what its device has left besides what is loaded."""
-    target, drafter = prepared.loaded.target, prepared.drafter
-    draft_model = getattr(drafter, "model", None)
+def needs(
+    loaded: Loaded, drafter_kind: str, drafter_settings: Mapping[str, Any], gamma: int, context_tokens: int
+) -> memory.Budget:
+    """What a run should need, from the configs alone, and what its device has left besides what is loaded."""
+    target = loaded.target
+    is_itself = drafter_kind == "draft-model" and loaded.assistant is None
+    helper = loaded.assistant.model.config if loaded.assistant and drafter_kind in ASSISTED else None
     need = memory.estimate(
         target.config,
-        drafter_config=None if draft_model is None else draft_model.config,
+        drafter_config=target.config if is_itself else helper,
         dtype_bytes=target.dtype.itemsize,
-        context_tokens=len(prepared.prompt) + prepared.settings.max_new_tokens,
-        gamma=prepared.settings.gamma,
+        context_tokens=context_tokens,
+        gamma=gamma,
         available=sum(memory.available_bytes(place) for place in places(target.model)),
     )
-    if draft_model is target.model:  # its own drafter: a second cache, but the same weights
+    if is_itself:  # a second cache, but the same weights
         need = replace(need, weights_drafter=0, headroom=need.headroom // 2)
     return need
+
+
+def budget(prepared: Prepared) -> memory.Budget:
+    """As `needs`, for a run that is prepared."""
+    run, settings = prepared.run, prepared.settings
+    tokens = len(prepared.prompt) + settings.max_new_tokens
+    return needs(prepared.loaded, run.drafter, run.drafter_settings, settings.gamma, tokens)
 
 
 def estimated_bytes(prepared: Prepared) -> int:

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+import torch
 from fakes import chat_target, tiny_model
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
@@ -13,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from specviz import loaded, runs, trace
 from specviz.cli import main, make_parser
-from specviz.presets import pairing
+from specviz.presets import ModelSource
 from specviz.recordings import RECORDINGS, SAMPLER, Example, load_recordings
 
 KEYS = {
@@ -28,14 +29,18 @@ KEYS = {
 
 
 @pytest.fixture
-def target(monkeypatch):
-    target = chat_target()
-    tiny = loaded.Loaded(pairing("smollm2-135m"), target, ("a note of the loader",))
-    load = loaded.load
+def target(monkeypatch, tmp_path_factory):
+    """A tiny target in the place of every pairing's own."""
+    target, load = chat_target(), loaded.load
+    source = ModelSource("tiny", target.name, "none", path=tmp_path_factory.mktemp("target"))
+    target.model.save_pretrained(source.path)
+    target.tokenizer.save_pretrained(source.path)
 
     def with_the_tiny_target(pairing, drafts=None, **where):
-        where |= {"device": "cpu", "dtype": "float32", "having": [replace(tiny, pairing=pairing)]}
-        return load(pairing, drafts, **where)
+        pairing = replace(pairing, target=source)
+        asked = (torch.device("cpu"), torch.float32)
+        there = loaded.Loaded(pairing, target, ("a note of the loader",), asked=asked)
+        return load(pairing, drafts, **{**where, "device": "cpu", "dtype": "float32", "having": [there]})
 
     monkeypatch.setattr(loaded, "load", with_the_tiny_target)
     return target

@@ -7,7 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fakes import chat_target, tiny_model
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
+from specviz import loaded as loading
 from specviz import memory, runs
 from specviz.decoding.engine import Settings
 from specviz.drafters import Assistant
@@ -96,6 +99,51 @@ def test_a_pairing_of_two_models_runs_and_the_header_names_both(own):
     assert list(prepared.run.weights) == ["large", "small"] and plain.run.drafter_settings == {}
     hashes = list(prepared.run.weights.values())
     assert [len(each) for each in hashes] == [64, 64] and hashes[0] != hashes[1]
+
+
+def test_two_models_of_one_name_are_told_apart(own, tmp_path):
+    (tmp_path / "more").mkdir()
+    other = saved(tmp_path / "more" / "large", 3, num_hidden_layers=1)
+    own = replace(own, drafters=(DrafterPreset("draft-model", "Other", {}, "", other),))
+    loaded = load(own, other, device="cpu", dtype="float32")
+    run = runs.prepare(loaded, "draft-model", {}, "abc", Settings()).run
+    assert run.weights == {"large": loaded.target.weights, "large (the drafter)": loaded.assistant.weights}
+    assert run.drafter_settings == {"source": "large (the drafter)"}
+
+
+def test_what_has_to_be_said_of_a_model_stays_with_it(own):
+    drafts = own.drafters[1].model
+    alone = replace(load(own, device="cpu", dtype="float32"), target_notes=("target",))
+    both = load(own, drafts, device="cpu", dtype="float32", having=[alone])
+    both = replace(both, assistant=replace(both.assistant, notes=("drafter",)))
+    assert load(own, device="cpu", dtype="float32", having=[both]).notes == ("target",)
+    assert load(own, drafts, device="cpu", dtype="float32", having=[both]).notes == ("target", "drafter")
+    run = runs.prepare(both, "draft-model", {}, "abc", Settings()).run
+    assert run.notes[:2] == ("target", "drafter")
+
+
+def test_room_is_kept_for_the_model_that_drafts_and_only_if_it_is_still_to_come(own, monkeypatch):
+    drafts, reserves, place = own.drafters[1].model, [], loading.place_model
+    monkeypatch.setattr(
+        loading, "place_model", lambda *a, reserve=0, **k: reserves.append(reserve) or place(*a, reserve=reserve, **k)
+    )
+    load(own, device="cpu", dtype="float32")
+    load(own, drafts, device="cpu", dtype="float32")
+    load(own, own.target, device="cpu", dtype="float32")
+    alone, with_small, _, with_itself, _ = reserves
+    assert alone == 0 < with_small < with_itself
+
+
+def test_models_that_do_not_fit_each_other_are_refused_before_weights_are_read(own, monkeypatch):
+    drafts = own.drafters[1].model
+    (drafts.path / "tokenizer.json").unlink()
+    words = Tokenizer(models.WordLevel({"<unk>": 0, "abc": 1}, unk_token="<unk>"))
+    PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(drafts.path)
+    there = load(own, device="cpu", dtype="float32")
+    monkeypatch.setattr(loading, "load_model", None)
+    for having in ([], [there]):
+        with pytest.raises(UserError, match="small has another tokenizer than large"):
+            load(own, drafts, device="cpu", dtype="float32", having=having)
 
 
 def test_what_is_in_memory_serves_again_and_no_other(own):

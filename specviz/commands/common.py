@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import transformers
@@ -15,7 +16,7 @@ from specviz.drafters import ASSISTED, DRAFTERS, make_drafter
 from specviz.errors import UserError
 from specviz.models.sources import own_model
 from specviz.own import ITSELF, own_pairing
-from specviz.presets import Pairing, pairing
+from specviz.presets import DrafterPreset, Pairing, pairing
 
 
 def drafter_settings(options: argparse.Namespace, pairing: Pairing) -> dict[str, Any]:
@@ -37,13 +38,15 @@ def load(options: argparse.Namespace) -> loaded.Loaded:
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     where = {"device": options.device, "dtype": options.dtype, "offline": options.offline, "progress": progress()}
-    drafting = getattr(options, "drafter", None)
+    drafting = str(getattr(options, "drafter", "plain"))
     named = getattr(options, "drafter_path", None) if drafting in ASSISTED else None
     if getattr(options, "target", None) is None:
         chosen = pairing(options.pairing)
+        if named not in (None, ITSELF):
+            model = own_model(named)
+            chosen = replace(chosen, drafters=(DrafterPreset(drafting, model.name, {}, "", model), *chosen.drafters))
         offered = (preset.model for preset in chosen.drafters if preset.kind == drafting)
-        drafts = next(offered, None) if named is None else None if named == ITSELF else own_model(named)
-        return loaded.load(chosen, drafts, **where)
+        return loaded.load(chosen, None if named == ITSELF else next(offered, None), **where)
     found = own_pairing(options.target, "" if named in (None, ITSELF) else named, kind=drafting, **where)
     if found.note:
         say(found.note)

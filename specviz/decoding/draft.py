@@ -30,7 +30,7 @@ class Draft:
 
     @classmethod
     def empty(cls, note: str | None = None) -> Draft:
-        return cls((), (), torch.empty(0, 0), note=note)
+        return cls((), (), torch.empty(0, 0, dtype=torch.float32), note=note)
 
     @classmethod
     def chain(cls, tokens: Sequence[int], q: Tensor, logits: Tensor | None = None, note: str | None = None) -> Draft:

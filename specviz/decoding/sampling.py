@@ -109,7 +109,8 @@ def _keep(p: Tensor, mask: Tensor) -> Tensor:
 def one_hot(tokens: Tensor | Sequence[int], vocab_size: int) -> Tensor:
     """float32 [n, V] with probability 1 on each token."""
     index = torch.as_tensor(tokens, dtype=torch.long)
-    return torch.zeros(len(index), vocab_size, device=index.device).scatter_(1, index[:, None], 1.0)
+    rows = torch.zeros(len(index), vocab_size, dtype=torch.float32, device=index.device)
+    return rows.scatter_(1, index[:, None], 1.0)
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:

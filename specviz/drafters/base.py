@@ -31,12 +31,16 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Assistant:
-    """A loaded model that drafts for a target. `weights`: a hash or revision that identifies its parameters."""
+    """A loaded model that drafts for a target.
+
+    `weights`: a hash or revision that identifies its parameters. `notes`: what was substituted as it was loaded.
+    """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None
     name: str
     weights: str = ""
+    notes: tuple[str, ...] = ()
 
 
 class Drafter(Protocol):

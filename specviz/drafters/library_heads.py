@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.generation.candidate_generator import DFlashTokenCandidateGenerator, MTPCandidateGenerator
 
 from specviz.decoding.draft import Draft
@@ -17,6 +19,7 @@ from specviz.decoding.sampling import Sampler
 from specviz.drafters.base import Assistant, Context
 from specviz.drafters.library_sampler import SamplerProcessor, generation_config, reason, seeded
 from specviz.errors import UserError
+from specviz.models.alone import loading_alone
 from specviz.models.kinds import is_dflash
 from specviz.models.target import Target, shallow_copy
 
@@ -39,7 +42,7 @@ class HeadRun:
         new = ctx.hidden[self.rows :]
         if not len(new):  # after a prompt of one token
             return Draft.empty("Before the target's first pass there is no hidden state to draft from.")
-        tokens = torch.tensor([ctx.tokens], device=new.device)
+        tokens = torch.tensor([ctx.tokens], dtype=torch.long, device=new.device)
         self.processor.begin()
         candidates, _ = self.generator.get_candidates(
             tokens,
@@ -80,8 +83,7 @@ class Mtp:
             )
         self.devices = (target.device,)
         try:
-            with seeded(0, self.devices):  # new layers are filled at random before they are loaded
-                self._unused = MTPCandidateGenerator(target.model, generation_config(Sampler()), {})
+            self._unused = _mtp_generator(target.model, self.devices)
         except Exception as error:  # a config or checkpoint can be wrong in as many ways as there are models
             raise UserError(
                 f"The multi-token-prediction layers of {target.name} can't be loaded ({reason(error)}); choose "
@@ -91,12 +93,25 @@ class Mtp:
         self.name, self.weights = f"{target.name} itself", target.weights
 
     def start(self, sampler: Sampler) -> MtpRun:
-        # A generator of its own for each run, but the weights are read once.
+        # A generator of its own for each run, but all of a target share the weights.
         shared = {id(self._unused.mtp_model): self._unused.mtp_model}
         generator = copy.deepcopy(self._unused, shared)
         processor = SamplerProcessor(sampler)
         generator.do_sample, generator.logits_processor = sampler.temperature > 0, processor
         return MtpRun(generator, (-1,), processor)
+
+
+_mtp_generators: WeakKeyDictionary[PreTrainedModel, MTPCandidateGenerator] = WeakKeyDictionary()  # by target
+
+
+def _mtp_generator(model: PreTrainedModel, devices: Sequence[torch.device]) -> MTPCandidateGenerator:
+    """A generator for this target that no run uses; the first call for a target reads the layers' weights."""
+    if model not in _mtp_generators:
+        with loading_alone:  # and whoever waited for it finds the generator made
+            if model not in _mtp_generators:
+                with seeded(0, devices):  # new layers are filled at random before they are loaded
+                    _mtp_generators[model] = MTPCandidateGenerator(model, generation_config(Sampler()), {})
+    return _mtp_generators[model]
 
 
 class MtpRun(HeadRun):

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from specviz.errors import UserError
 from specviz.models.kinds import is_dflash
+from specviz.refusals import brief
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -72,23 +73,24 @@ def weight_files(what: str, files: Mapping[str, int], folder: Path) -> dict[str,
     folder: where configuration and index lie. Raises UserError if the weights go by other names, or not all are there.
     """
     first = str(read_json(what, folder / CONFIG).get("transformers_weights"))
-    named = [name for name in (first, WEIGHTS, INDEX) if name in files]
-    if not named:
+    found = [name for name in (first, WEIGHTS, INDEX) if name in files]
+    if not found:
         raise UserError(
             f"{what} has safetensors files but neither {WEIGHTS} nor {INDEX}, so give a version that is saved in the "
             "transformers format."
         )
-    if not named[0].endswith(".index.json"):
-        return {named[0]: files[named[0]]}
-    parts = read_json(what, folder / named[0]).get("weight_map")
+    if not found[0].endswith(".index.json"):
+        return {found[0]: files[found[0]]}
+    parts = read_json(what, folder / found[0]).get("weight_map")
     if not isinstance(parts, dict) or not parts:
-        raise UserError(f"{named[0]} of {what} names no weight files, so give a complete version.")
-    if lacking := sorted({str(name) for name in parts.values()} - files.keys()):
+        raise UserError(f"{found[0]} of {what} names no weight files, so give a complete version.")
+    named = {str(name) for name in parts.values()}
+    if lacking := sorted(named - files.keys()):
         raise UserError(
-            f"{what} lacks {len(lacking)} of the weight files that its index names (first {lacking[0]!r}), so give a "
-            "complete version."
+            f"{what} lacks {len(lacking)} of the weight files that its index names (first {brief(lacking[0])!r}), so "
+            "give a complete version."
         )
-    return {name: files[name] for name in sorted(set(parts.values()))}
+    return {name: files[name] for name in sorted(named)}
 
 
 def is_complete(files: Mapping[str, int], folder: Path) -> bool:
@@ -117,7 +119,7 @@ def read_json(what: str, path: Path) -> dict[str, Any]:
     """The mapping in a JSON file; raises UserError if it holds none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path.name} of {what} can't be read ({error}), so give a complete version.") from error
     if not isinstance(content, dict):
         raise UserError(f"{path.name} of {what} holds no mapping, so give a complete version.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import transformers
 from huggingface_hub import constants, metadata_load
-from transformers import CONFIG_MAPPING, AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import CONFIG_MAPPING, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 from transformers.quantizers.auto import AutoHfQuantizer
 
@@ -26,11 +26,16 @@ from specviz.models.checkpoint import (
     small_files,
     weight_files,
 )
+from specviz.models.config import config_of
 from specviz.models.fetch import Progress, first_line
 from specviz.models.hub import Repository
 from specviz.models.kinds import is_dflash
 from specviz.models.load import UNPACKED
 from specviz.presets import ModelSource
+from specviz.refusals import brief, refused_as
+
+GENERATION = "generation_config.json"
+STOP = "eos_token_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,31 +101,31 @@ def _examine(
     source: ModelSource, what: str, folder: Path, files: Mapping[str, int], repository: Repository | None
 ) -> Examined:
     check_names(what, files)
-    weights = weight_files(what, files, folder)
-    config = _config(what, folder)
-    check_tokenizer(what, files, folder)
-    quantisation, compact = _quantisation(what, config)
-    check_sound(what, folder, [name for name in weights if (folder / name).exists()])
-    return Examined(
-        source=source,
-        folder=folder,
-        config=config,
-        tokenizer=_tokenizer(what, folder) if has_tokenizer(files) else None,
-        weights=weights,
-        repository=repository,
-        quantisation=quantisation,
-        compact=compact,
-        licence=_licence(folder) if source.licence == "unknown" else source.licence,
-    )
+    with refused_as(f"{what} can't be used", "so choose another model"):
+        weights = weight_files(what, files, folder)
+        config = _config(what, folder)
+        check_tokenizer(what, files, folder)
+        _check_stop_tokens(what, config, folder)
+        quantisation, compact = _quantisation(what, config)
+        check_sound(what, folder, [name for name in weights if (folder / name).exists()])
+        return Examined(
+            source=source,
+            folder=folder,
+            config=config,
+            tokenizer=_tokenizer(what, folder) if has_tokenizer(files) else None,
+            weights=weights,
+            repository=repository,
+            quantisation=quantisation,
+            compact=compact,
+            licence=_licence(folder) if source.licence == "unknown" else source.licence,
+        )
 
 
 def _config(what: str, folder: Path) -> PreTrainedConfig:
     """The configuration, if it is that of a model that can work here."""
     _check_class(what, read_json(what, folder / CONFIG))
-    try:
-        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # a configuration can be wrong in as many ways as there are models
-        raise UserError(f"{CONFIG} of {what} can't be used ({first_line(error)}), so choose another model.") from error
+    with refused_as(f"{CONFIG} of {what} can't be used", "so choose another model"):
+        return config_of(what, folder)
 
 
 def _check_class(what: str, raw: Mapping[str, Any]) -> None:
@@ -128,7 +133,7 @@ def _check_class(what: str, raw: Mapping[str, Any]) -> None:
     kind, code = str(raw.get("model_type")), raw.get("auto_map") or {}
     if kind not in CONFIG_MAPPING and not code:
         version = f"transformers {transformers.__version__}"
-        raise UserError(f"{what} is of a kind ({kind}) that {version} does not know, so choose another model.")
+        raise UserError(f"{what} is of a kind ({brief(kind)}) that {version} does not know, so choose another model.")
     loader, known = "AutoModelForCausalLM", MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     if is_dflash(kind):
         loader, known = "AutoModel", MODEL_MAPPING_NAMES
@@ -145,11 +150,11 @@ def _check_class(what: str, raw: Mapping[str, Any]) -> None:
         return
     if raw.get("architectures") and not any(hasattr(transformers, name) for name in classes):
         raise _needs_code(what, classes[0])
-    raise UserError(f"{what} is no decoder-only language model ({', '.join(classes)}), so choose one that is.")
+    raise UserError(f"{what} is no decoder-only language model ({brief(', '.join(classes))}), so choose one that is.")
 
 
 def _needs_code(what: str, name: str) -> UserError:
-    return UserError(f"{what} needs code of its own ({name}), which is never run here, so choose another model.")
+    return UserError(f"{what} needs code of its own ({brief(name)}), which is never run here, so choose another model.")
 
 
 def _is_loaded_as(architecture: str, native: str) -> bool:
@@ -160,6 +165,17 @@ def _is_loaded_as(architecture: str, native: str) -> bool:
     return architecture.lower() == native.lower() or architecture.endswith("ForConditionalGeneration")
 
 
+def _check_stop_tokens(what: str, config: PreTrainedConfig, folder: Path) -> None:
+    """Raise UserError if the model's end-of-text tokens are no token ids."""
+    generation = read_json(what, folder / GENERATION) if (folder / GENERATION).exists() else {}
+    for named in (generation.get(STOP), getattr(config.get_text_config(decoder=True), STOP, None)):
+        for token in named if isinstance(named, list) else [named]:
+            if token is not None and not isinstance(token, int):
+                raise UserError(
+                    f"{what} names {brief(token)} as its {STOP}, which is no number, so correct that entry."
+                )
+
+
 def _quantisation(what: str, config: PreTrainedConfig) -> tuple[str | None, bool]:
     """A quantised checkpoint's method, and whether its weights stay quantised in memory; (None, False) for others."""
     stored: dict[str, Any] | None = getattr(config, "quantization_config", None)
@@ -167,7 +183,7 @@ def _quantisation(what: str, config: PreTrainedConfig) -> tuple[str | None, bool
         return None, False
     method = str(stored.get("quant_method"))
     unpacked = {"dequantize": True} if method in UNPACKED else {}
-    problem = f"{what} is quantised ({method}) and can't be used here"
+    problem = f"{what} is quantised ({brief(method)}) and can't be used here"
     try:
         quantizer = AutoHfQuantizer.from_config({**copy.deepcopy(stored), **unpacked}, pre_quantized=True)
         quantizer.validate_environment(device_map=None)

@@ -20,6 +20,7 @@ from huggingface_hub import HfApi, snapshot_download
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, modeling_gguf_pytorch_utils
 from transformers.utils import logging as transformers_logging
 
+from specviz.models.alone import loading_alone
 from specviz.presets import HubSource, WheelSource
 
 Progress = Callable[[str, float | None], None]  # (what is happening, fraction 0..1 or None)
@@ -160,7 +161,7 @@ def convert(gguf: Path, out: Path, progress: Progress) -> None:
     """Expand a GGUF file to bfloat16 safetensors with its tokenizer in `out`; raises Unavailable if it can't be."""
     progress("Expanding the 4-bit weights to bfloat16 (only once)", None)
     try:
-        with _quiet_transformers():
+        with _quiet_transformers(), loading_alone:
             model = AutoModelForCausalLM.from_pretrained(
                 gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
             )

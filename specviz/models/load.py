@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import (
-    AutoConfig,
     AutoTokenizer,
     PretrainedConfig,
     PreTrainedModel,
@@ -22,9 +20,11 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from specviz.errors import UserError
 from specviz.models.checkpoint import has_tokenizer
+from specviz.models.config import config_of
 from specviz.models.kinds import auto_class, is_dflash
 from specviz.models.pack import pack
 from specviz.models.placement import Placement, plan
+from specviz.refusals import refused_as
 
 # Quantised formats that are unpacked to plain weights as they are read: computing in them takes kernels that
 # transformers would download and run, or hardware that few have. By `quant_method`, as people call them.
@@ -54,7 +54,7 @@ def place_model(
     if not weights:
         raise UserError(f"{folder} holds no .safetensors file; convert the weights first, other formats are not read.")
     with _said_of(folder):
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config = config_of(f"the model in {folder}", folder)
         method = _quantisation(config)
         stays = method is not None and method not in UNPACKED
         weight_bytes = sum(file.stat().st_size for file in weights) if stays else None
@@ -81,10 +81,11 @@ def load_model(
     """
     placement = placement or place_model(folder, dtype, device)
     with _said_of(folder):
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config = config_of(f"the model in {folder}", folder)
         unpacking = {"quantization_config": _unpacking(config)} if _quantisation(config) in UNPACKED else {}
         model, info = auto_class(config).from_pretrained(
             folder,
+            config=config,
             dtype=dtype,
             device_map=placement.device_map,  # straight onto the devices, by accelerate
             use_safetensors=True,
@@ -103,16 +104,9 @@ def load_model(
     return model, tokenizer
 
 
-@contextmanager
-def _said_of(folder: Path) -> Iterator[None]:
-    """Whatever goes wrong inside becomes one sentence: a config can be wrong in as many ways as there are models."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise UserError(f"The model in {folder} can't be loaded ({reason[0]}); check that it is complete.") from error
+def _said_of(folder: Path) -> AbstractContextManager[None]:
+    """Whatever goes wrong inside becomes one sentence."""
+    return refused_as(f"The model in {folder} can't be loaded", "so check that it is complete")
 
 
 def _quantisation(config: PretrainedConfig) -> str | None:

@@ -6,6 +6,8 @@ reads its own blocked layout far faster than a plain matrix; packing once spares
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import torch
 from torch import Tensor, nn
 
@@ -28,16 +30,24 @@ class PackedLinear(nn.Module):
         return result
 
 
-def can_pack(model: nn.Module) -> bool:
-    """Whether this torch, and the device and number format of the module's first weight, have the packed kernels."""
-    parameter = next(model.parameters())
+def packs(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether this torch has the packed kernels for weights of this number format on this device.
+
+    They exist for float32 on the CPU, and for bfloat16 where oneDNN supports the processor.
+    """
     return (
-        parameter.device.type == "cpu"
-        and parameter.dtype in FORMATS
+        device.type == "cpu"
+        and dtype in FORMATS
         and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        and (parameter.dtype != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
+        and (dtype != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
     )
+
+
+def can_pack(module: nn.Module) -> bool:
+    """Whether there are packed kernels for the device and number format of the module's first weight."""
+    parameter = next(module.parameters())
+    return packs(parameter.device, parameter.dtype)
 
 
 @torch.inference_mode()
@@ -50,10 +60,27 @@ def pack(model: nn.Module) -> int:
     replaced = 0
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if type(child) is nn.Linear and type(child.weight) is nn.Parameter and can_pack(child):
+            if _is_plain(child) and can_pack(child):
                 setattr(module, name, PackedLinear(child))
                 replaced += 1
     return replaced
+
+
+def parameters_kept(model: nn.Module) -> int:
+    """How many parameters packing leaves in memory beside their packed copies: those of LM heads tied to embeddings.
+
+    Also right for a model whose tensors have no storage, and as if there were packed kernels for it.
+    """
+    others = {
+        id(weight) for module in model.modules() if not _is_plain(module) for weight in module.parameters(recurse=False)
+    }
+    packed = {id(module.weight): module.weight for module in model.modules() if _is_plain(module)}
+    return sum(weight.numel() for key, weight in packed.items() if key in others)
+
+
+def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
+    """Not a quantised layer, nor one with a forward pass of its own."""
+    return type(module) is nn.Linear and type(module.weight) is nn.Parameter
 
 
 def is_packed(model: nn.Module) -> bool:

@@ -18,6 +18,8 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from specviz import memory
 from specviz.errors import NotEnoughMemory, UserError
+from specviz.models.pack import packs
+from specviz.models.skeleton import model_without_storage
 
 CONTEXT = 2048  # tokens of context that a placement has room for, if it is told no other number
 GAMMA = 8  # and a draft of so many tokens
@@ -81,11 +83,12 @@ def plan(
         gamma=gamma,
         available=free[main],
         weight_bytes=weight_bytes,
+        packed=packs(device, dtype),
     )
     if need.total <= need.available:
         return Placement({"": device}, need)
     memory.check(replace(need, available=sum(free.values())))
-    model = memory.model_without_storage(config)
+    model = model_without_storage(config)
     kv = memory.kv_bytes_by_layer(config, context_tokens + gamma + 1, dtype.itemsize)
     devices = _spread(model, dtype, need, kv, free)
     if devices is None:

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 
 from specviz.errors import UserError
 from specviz.models import fetch, hub
-from specviz.models.checkpoint import check_sound, is_complete
+from specviz.models.checkpoint import CONFIG, check_sound, is_complete
 from specviz.models.examine import Examined, examine_folder, examine_hub
 from specviz.models.fetch import POLL_SECONDS, Progress
 from specviz.models.load import weight_hash
@@ -133,12 +133,20 @@ def own_model(text: str) -> ModelSource:
         is_path = False
     if text and is_path:
         folder = path.resolve()
-        # Two folders may have the same name.
-        id = f"folder-{slug(folder.name)}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
-        return ModelSource(id, folder.name, "unknown", path=folder)
+        return ModelSource(f"folder-{slug(folder.name)}-{_fingerprint(folder)}", folder.name, "unknown", path=folder)
     found = hub.parse(text)
     name = found.repo if found.revision == "main" else f"{found.repo}@{found.revision}"
     return ModelSource(slug(name), name, "unknown", hub=found)
+
+
+def _fingerprint(folder: Path) -> str:
+    """Tells folders of the same name apart, and what a folder held before from what was trained into it since."""
+    digest = hashlib.sha256(os.fsencode(folder))
+    for file in [folder / CONFIG, *sorted(folder.glob("*.safetensors"))]:
+        with contextlib.suppress(OSError):  # not there, or just being replaced
+            facts = file.stat()
+            digest.update(os.fsencode(f"{file.name} {facts.st_size} {facts.st_mtime_ns}\n"))
+    return digest.hexdigest()[:8]
 
 
 def _silent(text: str, fraction: float | None) -> None:

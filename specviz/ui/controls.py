@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gradio as gr
 
-from specviz import runs
 from specviz.errors import Cancelled, UserError
 from specviz.presets import DrafterPreset, ModelSource, Pairing
 from specviz.recordings import Example, Recording
@@ -20,7 +18,6 @@ from specviz.ui.offer import comes_at_once, facts, obstacle, with_what_is_loaded
 from specviz.ui.screens import SKIP, Screen
 
 Value = Any  # what a Gradio component takes
-log = logging.getLogger(__name__)
 
 FALLBACK = {"ngram_min": 1, "ngram_max": 3, "exit_layer": 8, "gamma": 4}  # where a preset names no default
 LOOK_UP_SECONDS = 0.3
@@ -150,8 +147,7 @@ class Controls:
             yield screens.status("waiting", "Loading was cancelled; what has come so far is kept.")
         except UserError as error:
             yield screens.status("failed", str(error), detail=STILL_THERE)
-        except Exception:
-            log.exception("loading failed")
+        except Exception:  # which is in the log
             yield screens.status("failed", "The model can't be loaded; the server's log says why.", detail=STILL_THERE)
         else:
             number_format = str(loaded.target.dtype).removeprefix("torch.")
@@ -166,7 +162,7 @@ class Controls:
             loaded = self.explorer.models.there(ask.pairing, ask.preset.model, ask.dtype)
             if loaded is None:
                 return ""
-            return screens.budget(with_what_is_loaded(runs.budget(ask.prepared(loaded, history))))
+            return screens.budget(with_what_is_loaded(ask.needs(loaded, history)))
         except UserError:
             return ""  # Run says what is wrong with the form
 

@@ -27,6 +27,8 @@ ON_MODEL: dict[str, Any] = {
     **PRIVATE,
 }
 WATCHING: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": VISITORS_AT_ONCE, **PRIVATE}
+# Few at a time, so that those who decode are left their processor.
+LOOKING: dict[str, Any] = {"show_progress": "hidden", "concurrency_id": "memory", "concurrency_limit": 2, **PRIVATE}
 # Said by the browser itself, so before any answer of the server; the run's end sets it back.
 STOPPING = "() => ({__type__: 'update', value: 'Stopping…', interactive: false})"
 
@@ -166,7 +168,7 @@ def _wire_own(controls: Controls, asking: Asking, made: Fields, fields: OwnField
         checked = event(own.check, asked, [*outputs], concurrency_id="own", concurrency_limit=1, **waiting)
         chosen = checked.then(partial(own.follow, count=len(following)), fields.made, following, **AT_ONCE)
         loaded = chosen.then(own.load, [fields.made, made.form.precision], loading, **waiting)
-        loaded.then(controls.check_memory, form_in, made.memory, **AT_ONCE)
+        loaded.then(controls.check_memory, form_in, made.memory, **LOOKING)
     fields.cancel.click(own.cancel, None, None, **AT_ONCE)
 
 
@@ -178,7 +180,7 @@ def _wire_examples(controls: Controls, asking: Asking, made: Fields, outputs: Sc
     inputs = [asking.prompt, history, made.form.pairing]
     for id, chip in asking.examples.items():
         shown = chip.click(_with_id(controls, id), inputs, changed, **AT_ONCE)
-        shown.then(controls.check_memory, [history, *made.form], made.memory, **AT_ONCE)
+        shown.then(controls.check_memory, [history, *made.form], made.memory, **LOOKING)
     kept, talk = asking.kept, asking.talk
     back = [*kept, asking.prompt, *talk]
     kept.button.click(controls.bring_back, [kept.replaced, asking.prompt, history], back, **AT_ONCE)
@@ -222,6 +224,6 @@ def _wire_model(controls: Controls, asking: Asking, made: Fields, status: gr.HTM
     assert isinstance(page, gr.Blocks)
     for event in (page.load, made.form.precision.input, made.form.pairing.select, made.form.drafter.input):
         watched = event(controls.watch, model_of(made), status, **WATCHING)
-        watched.then(controls.check_memory, form_in, made.memory, **AT_ONCE)
+        watched.then(controls.check_memory, form_in, made.memory, **LOOKING)
     for event in (made.form.gamma.release, made.form.max_new_tokens.release):
-        event(controls.check_memory, form_in, made.memory, **AT_ONCE)
+        event(controls.check_memory, form_in, made.memory, **LOOKING)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from specviz import runs
+from specviz import memory, runs
 from specviz.decoding.engine import Settings
 from specviz.decoding.sampling import Sampler
 from specviz.errors import UserError
 from specviz.loaded import Loaded
 from specviz.presets import DrafterPreset, Pairing
-from specviz.prompts import Turn
+from specviz.prompts import Turn, encode
 
 MAX_GAMMA = 16
 MAX_TEMPERATURE = 2
@@ -67,6 +66,12 @@ class Ask:
     raw: bool
     dtype: str | None  # None: as the server was started
     measure: bool
+
+    def needs(self, loaded: Loaded, history: Sequence[Turn]) -> memory.Budget:
+        """What the run will need of memory; builds nothing for it. Raises UserError for a prompt that can't be read."""
+        prompt = encode(loaded.target, self.prompt, raw=self.raw, history=history)
+        tokens = len(prompt) + self.settings.max_new_tokens
+        return runs.needs(loaded, self.preset.kind, self.drafter_settings, self.settings.gamma, tokens)
 
     def prepared(self, loaded: Loaded, history: Sequence[Turn]) -> runs.Prepared:
         """Everything built for the run; raises UserError for what can't work with this target."""
@@ -184,12 +189,14 @@ def _whole(name: str, value: Any, low: int, high: int) -> int:
 def _number(name: str, value: Any, low: float, high: float, kind: str = "a number") -> float:
     if value is None or value == "":
         raise UserError(f"{name} is missing; give {kind} from {low:,} to {high:,}.")
-    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not known or not low <= value <= high:
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    if not known or not low <= value <= high:  # nor is it where the value is no number
         raise UserError(f"{name} is {_said(value)}; give {kind} from {low:,} to {high:,}.")
     return float(value)
 
 
 def _said(value: Any) -> str:
     """The value as it was typed, at most."""
+    if isinstance(value, int) and abs(value) >= 10**30:  # Python refuses to write out the largest
+        return "far out of range"
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)[:40]

@@ -140,6 +140,7 @@ class Explorer:
         record = Record(work.run, drafter=ask.preset.title, repeats=REPEATS)
         with self.turns.queue(work.lock) as turn:
             yield from wait(turn, stop)
+            self._check_there(ask, prepared.loaded)
             try:
                 yield from self._decode(work, record, stop)
             except NoGPU as error:
@@ -170,6 +171,7 @@ class Explorer:
             before = Stepping(asked, work.run, wire.head(work.run, follow=True), (), rng)
         with self.turns.queue(work.lock) as turn:
             yield from wait(turn, stop)
+            self._check_there(ask, loaded)
             try:
                 with closing(work.step(before.steps, before.rng, stop.is_set)) as made:
                     step, rng = next(made)
@@ -205,6 +207,12 @@ class Explorer:
         yield Screen(memory=screens.budget(needed))
         memory.check(needed)
         return loaded, prepared
+
+    def _check_there(self, ask: form.Ask, loaded: Loaded) -> None:
+        """Raises UserError if another visitor's model has taken this one's memory meanwhile."""
+        if self.models.there(ask.pairing, ask.preset.model, ask.dtype) is not loaded:
+            name = loaded.target.name
+            raise UserError(f"{name} had to make room for another model while you waited; press Run again.")
 
     def _decode(self, work: Work, record: Record, stop: threading.Event) -> Iterator[Screen]:
         """Decode once, in full view. The time that showing takes is not measured. The run before stays in view until

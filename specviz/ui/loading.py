@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -10,10 +11,11 @@ from typing import Protocol
 
 import torch
 
-from specviz.errors import Cancelled, NotEnoughMemory
-from specviz.loaded import Loaded
+from specviz.errors import Cancelled, NotEnoughMemory, UserError
+from specviz.loaded import Loaded, weight_bytes
 from specviz.presets import ModelSource, Pairing
 
+log = logging.getLogger(__name__)
 Key = tuple[str, str, str]  # ids of the pairing and of the model that drafts ("" for none), number format
 
 
@@ -69,6 +71,10 @@ class Loading:
         """Whether it is there, or failed, within so many seconds."""
         return self._done.wait(seconds)
 
+    @property
+    def is_cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
     def cancel(self) -> None:
         """Give it up, for everybody who waits for it; what has been downloaded stays."""
         self._cancelled.set()
@@ -109,66 +115,71 @@ class Models:
         """Begin, or join a loading that is under way. dtype: another number format than the server's own."""
         key = self._key(pairing, drafts, dtype)
         with self._guard:
-            if key not in self._on_the_way:
-                self._on_the_way[key] = Loading()
-                work = threading.Thread(
-                    target=self._load, args=(key, pairing, drafts), name=f"load {pairing.id}", daemon=True
-                )
-                work.start()
-            return self._on_the_way[key]
+            loading = self._on_the_way.get(key)
+            if loading is None or loading.is_cancelled:
+                loading = self._on_the_way[key] = Loading()
+                arguments = (loading, key, pairing, drafts)
+                threading.Thread(target=self._load, args=arguments, name=f"load {pairing.id}", daemon=True).start()
+            return loading
 
-    def cancel(self) -> int:
-        """Give up whatever is on its way; how many that were."""
+    def cancel(self) -> None:
+        """Give up whatever is on its way."""
         with self._guard:
             under_way = list(self._on_the_way.values())
         for loading in under_way:
             loading.cancel()
-        return len(under_way)
+
+    @property
+    def held_bytes(self) -> int:
+        """What the weights of all that is there take."""
+        models = {}
+        for each in list(self._there.values()):
+            for model in (each.target.model, *([each.assistant.model] if each.assistant else [])):
+                models[id(model)] = model
+        return sum(map(weight_bytes, models.values()))
 
     def _key(self, pairing: Pairing, drafts: ModelSource | None, dtype: str | None) -> Key:
         return pairing.id, "" if drafts is None else drafts.id, dtype or self.dtype
 
-    def _load(self, key: Key, pairing: Pairing, drafts: ModelSource | None) -> None:
-        loading = self._on_the_way[key]
-        result: Loaded | BaseException
-        try:
-            try:
-                result = self._call(key, pairing, drafts)
-            except NotEnoughMemory:
-                if not self._let_go():
-                    raise
-                result = self._call(key, pairing, drafts)
-        except BaseException as error:  # raised again in the visitor's thread
-            result = error
+    def _load(self, loading: Loading, key: Key, pairing: Pairing, drafts: ModelSource | None) -> None:
+        result = self._tried(loading, key, pairing, drafts)
+        if isinstance(result, NotEnoughMemory) and self._let_go():
+            result = self._tried(loading, key, pairing, drafts)
         with self._guard:
             if isinstance(result, Loaded):
                 self._there[key] = result
-            del self._on_the_way[key]
+            if self._on_the_way.get(key) is loading:
+                del self._on_the_way[key]
         loading.finish(result)
 
-    def _call(self, key: Key, pairing: Pairing, drafts: ModelSource | None) -> Loaded:
-        return self._loader(
-            pairing,
-            drafts,
-            device=self.device,
-            dtype=key[2],
-            offline=self.offline,
-            progress=self._on_the_way[key].say,
-            having=list(self._there.values()),
-        )
+    def _tried(
+        self, loading: Loading, key: Key, pairing: Pairing, drafts: ModelSource | None
+    ) -> Loaded | BaseException:
+        """The model, or why not. An error comes without its traceback, whose frames would keep other models alive."""
+        try:
+            return self._loader(
+                pairing,
+                drafts,
+                device=self.device,
+                dtype=key[2],
+                offline=self.offline,
+                progress=loading.say,
+                having=list(self._there.values()),
+            )
+        except BaseException as error:  # raised again in the visitor's thread
+            if not isinstance(error, UserError | Cancelled):
+                log.exception("loading failed")
+            error.__cause__ = error.__context__ = None
+            return error.with_traceback(None)
 
     def _let_go(self) -> bool:
-        """Forget every model that is there, once the runs that use them have had their turn; whether there was one."""
-        with self._guard:
-            gone = list(self._there.values())
-            self._there.clear()
-        for lock in {id(each.lock): each.lock for each in gone}.values():
-            with lock:
-                pass
-        any_gone = bool(gone)
-        del gone
+        """Forget every model that is there, after the runs that are using them; whether there was one."""
+        locks = {id(each.lock): each.lock for each in list(self._there.values())}
+        for lock in locks.values():
+            with lock, self._guard:
+                self._there = {key: each for key, each in self._there.items() if each.lock is not lock}
         gc.unfreeze()  # what was loaded has been frozen
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        return any_gone
+        return bool(locks)

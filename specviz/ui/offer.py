@@ -9,6 +9,7 @@ from typing import NamedTuple
 from specviz import memory
 from specviz.errors import UserError
 from specviz.models.devices import pick_device
+from specviz.models.placement import free_memory
 from specviz.models.sources import is_here
 from specviz.presets import ModelSource, Pairing
 from specviz.ui.loading import Models
@@ -24,14 +25,14 @@ class Obstacle(NamedTuple):
 
 
 def obstacle(pairing: Pairing, models: Models) -> Obstacle:
-    """Why the pairing can't run on this server's device."""
+    """Why the pairing can't run on this server's device, and on those beside it where it has several."""
     on = pick_device(models.device)
     if pairing.hardware == "accelerator" and on.type == "cpu":
         return Obstacle(f"{pairing.title} needs a GPU, and this server has none.", "needs a GPU")
-    needed, free = pairing.memory_mb * MB, memory.available_bytes(on)
-    if needed > free:
+    needed, room = pairing.memory_mb * MB, sum(free_memory(on).values()) + models.held_bytes  # what is there gives way
+    if needed > room:
         needs = memory.human(needed)
-        sentence = f"{pairing.title} needs {needs} of memory, and {memory.human(free)} is free."
+        sentence = f"{pairing.title} needs {needs} of memory, and there is room for {memory.human(room)}."
         return Obstacle(sentence, f"needs {needs}")
     if models.offline and not is_here(pairing.target):
         sentence = f"{pairing.target.name} is not on this machine, and the server may not fetch it (--offline)."

@@ -279,6 +279,33 @@ REFUSED = {
         with_config(FILES, quantization_config={"quant_method": "new"}),
         r"quantised \(new\) and can't be used here",
     ),
+    "code named by a list": (with_config(FILES, auto_map=["AutoConfig"]), r"code of its own \(AutoConfig\)"),
+    "code named by a word": (with_config(FILES, auto_map="AutoModel"), r"code of its own \(AutoModel\)"),
+    "a class that is a number": (with_config(FILES, architectures=5), "can't be used"),
+    "a config nested too deep": (
+        {**FILES, "config.json": b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"},
+        "config.json of .* can't be read",
+    ),
+    "quantisation that is a word": (with_config(FILES, quantization_config="fp8"), "can't be used"),
+    "an end that is no token id": (with_config(FILES, eos_token_id="abc"), "can't be used|names abc as its eos_token_id"),
+    "an end that is no token id, beside the config": (
+        {**FILES, "generation_config.json": b'{"eos_token_id": [2, "abc"]}'},
+        "names abc as its eos_token_id, which is no number, so",
+    ),
+    "too many layers": (with_config(FILES, num_hidden_layers=1001), r"more than 1000 layers \(num_hidden_layers\)"),
+    "too many layers by another name": (with_config(FILES, n_layer=1e30), r"more than 1000 layers \(n_layer\)"),
+    "too many layers of a part": (
+        with_config(FILES, vision_config={"num_hidden_layers": 10**12}),
+        r"more than 1000 layers \(num_hidden_layers\)",
+    ),
+    **{
+        f"too many experts ({name})": (with_config(FILES, **{name: 4097}), rf"more than 4096 experts \({name}\)")
+        for name in ("num_experts", "num_local_experts", "n_routed_experts")
+    },
+    **{
+        f"a negative size ({name})": (with_config(FILES, **{name: -3}), f"names -3 as {name}, so choose")
+        for name in ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "vocab_size")
+    },
     "a part is missing": (without(SHARDED, PARTS[1]), rf"lacks 1 of the weight files .* \(first '{PARTS[1]}'\)"),
     "parts are elsewhere": (
         {**SMALL, INDEX: json.dumps({"weight_map": {"a": "../../x.safetensors"}}).encode()},
@@ -367,3 +394,17 @@ def test_a_cache_without_the_tokenizer_is_completed(fake, tmp_path):
     fake.add("someone/tiny", FILES)
     fake_hub.cache(tmp_path / "home", "someone/tiny", without(FILES, "tokenizer.json", "tokenizer_config.json"))
     assert examine(own_model("someone/tiny")).missing_bytes == len(FILES["model.safetensors"])
+
+
+@pytest.mark.parametrize("entry", ["model_type", "architectures"])
+def test_long_texts_of_a_config_are_cut(tmp_path, entry):
+    text = "Long\nword " * 1000
+    files = with_config(FILES, **{entry: [text] if entry == "architectures" else text})
+    sentence = refusal(str(fake_hub.write(tmp_path / "Tiny", files)))
+    assert f"({('Long word ' * 8)[:79]}…)" in sentence and len(sentence) < len(str(tmp_path)) + 250
+
+
+def test_as_many_layers_and_experts_as_models_have_are_taken(tmp_path):
+    sizes = {"num_hidden_layers": 1000, "num_experts": 4096, "eos_token_id": [1, 2]}
+    found = examine(own_model(str(fake_hub.write(tmp_path / "Tiny", with_config(FILES, **sizes)))))
+    assert found.config.num_hidden_layers == 1000

@@ -29,6 +29,7 @@ from specviz.models.placement import (
     places,
     plan,
 )
+from specviz.models.skeleton import model_without_storage
 from specviz.models.target import Target
 
 GB = 10**9
@@ -207,7 +208,7 @@ def test_layers_of_the_text_model_are_found_beside_those_of_an_image_encoder():
     depth = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2}
     text = {**depth, "vocab_size": 64, "num_key_value_heads": 1, "head_dim": 16}
     vision = {**depth, "image_size": 28, "patch_size": 14}
-    model = memory.model_without_storage(AutoConfig.for_model("gemma3", text_config=text, vision_config=vision))
+    model = model_without_storage(AutoConfig.for_model("gemma3", text_config=text, vision_config=vision))
     name, layers = decoder_layers(model)
     assert name == "model.language_model.layers" and len(layers) == 2
 

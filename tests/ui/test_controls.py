@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import fake_hub
 import pytest
+import torch
 from stage import FORM, SCRIPT, Actor, explorer, headline, is_free, last, pieces, run
 
 from specviz.errors import UserError
@@ -20,6 +21,7 @@ from specviz.ui import controls as module
 from specviz.ui import form, handlers, offer
 from specviz.ui.controls import Controls, Talk
 from specviz.ui.form import Form
+from specviz.ui.loading import Models
 from specviz.ui.screens import SKIP, Screen
 
 ANN = SimpleNamespace(session_hash="ann")
@@ -163,6 +165,20 @@ def test_every_pairing_is_listed_and_those_that_need_more_than_a_cpu_say_so():
         lines = offer.facts(pairing)
         assert [name for name, _ in lines] == ["Target", *["Drafts"] * len({m.id for m in pairing.models[1:]}), "Needs"]
         assert all(model.licence in text for (_, text), model in zip(lines, pairing.models, strict=False))
+
+
+def test_there_is_room_on_all_gpus_together_and_where_models_can_give_way(monkeypatch):
+    stage, _ = explorer()
+    qwen = stage.pairings["qwen3-8b"]
+    needed, places = qwen.memory_mb * 10**6, [torch.device("cuda", 0), torch.device("cuda", 1)]
+    monkeypatch.setattr(offer, "pick_device", lambda name: places[0])
+    free = {place: needed // 2 for place in places}
+    monkeypatch.setattr(offer, "free_memory", lambda device: free)
+    assert offer.obstacle(qwen, stage.models) == ("", "")
+    free[places[1]] -= 10**6
+    assert offer.obstacle(qwen, stage.models).short == "needs 25.00 GB"
+    monkeypatch.setattr(Models, "held_bytes", 10**6)
+    assert offer.obstacle(qwen, stage.models) == ("", "")
 
 
 def test_a_server_that_may_not_fetch_says_what_is_missing(monkeypatch, tmp_path):

@@ -28,6 +28,8 @@ from specviz.ui.screens import SKIP
         ({"gamma": True}, "The draft length is True; give a whole number from 0 to 16."),
         ({"temperature": 2.1}, "The temperature is 2.1; give a number from 0 to 2."),
         ({"temperature": float("nan")}, "The temperature is nan; give a number from 0 to 2."),
+        ({"temperature": float("inf")}, "The temperature is inf; give a number from 0 to 2."),
+        ({"gamma": 10**5000}, "The draft length is far out of range; give a whole number from 0 to 16."),
         ({"temperature": "hot"}, "The temperature is hot; give a number from 0 to 2."),
         ({"max_new_tokens": 0}, "The number of new tokens is 0; give a whole number from 1 to 512."),
         ({"max_new_tokens": 513}, "The number of new tokens is 513; give a whole number from 1 to 512."),

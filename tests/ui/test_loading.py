@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from fakes import tiny_target
+from fakes import chat_target, tiny_target
 
+from specviz import loaded, memory
 from specviz.errors import Cancelled, NotEnoughMemory, UserError
 from specviz.loaded import Loaded
-from specviz.presets import DrafterPreset, ModelSource, load_pairings
+from specviz.presets import DrafterPreset, ModelSource, Pairing, load_pairings
 from specviz.ui.loading import Models
 
 PAIRING = load_pairings()["smollm2-135m"]
@@ -75,13 +78,14 @@ def test_loading_can_be_given_up_and_begun_again():
     shelf.go.clear()
     made = models(shelf)
     loading = made.load(PAIRING)
-    assert made.cancel() == 1
+    made.cancel()
+    again = made.load(PAIRING)
+    assert again is not loading, "who asks after that is not given up with it"
     shelf.go.set()
     assert loading.wait(10)
     with pytest.raises(Cancelled):
         loading.result()
-    assert made.there(PAIRING) is None and made.cancel() == 0
-    assert load(made, PAIRING) is made.there(PAIRING)
+    assert again.wait(10) and again.result() is made.there(PAIRING)
 
 
 def test_who_turns_away_as_the_last_gives_it_up():
@@ -115,6 +119,39 @@ def test_what_is_there_gives_way_to_what_does_not_fit_beside_it():
     assert made.there(PAIRING) is None and made.there(OTHER) is second
     assert [asked[3] for asked in shelf.asked] == [0, 1, 0], "tried beside it first, then without"
     assert load(made, PAIRING) is not first
+
+
+def saved(folder: Path, seed: int) -> Pairing:
+    """A pairing of a folder."""
+    target = chat_target(seed)
+    target.model.save_pretrained(folder)
+    target.tokenizer.save_pretrained(folder)
+    source = ModelSource(folder.name, folder.name, "none", path=folder)
+    return replace(PAIRING, id=folder.name, target=source, drafters=(DrafterPreset("plain", "None", {}, ""),))
+
+
+def test_what_gives_way_really_leaves_memory_before_the_other_is_loaded(monkeypatch, tmp_path):
+    made = Models(loaded.load, device="cpu", dtype="float32", offline=True)
+    first, second = saved(tmp_path / "first", 1), saved(tmp_path / "second", 2)
+    model = weakref.ref(load(made, first).target.model)
+    free = memory.available_bytes
+    monkeypatch.setattr(memory, "available_bytes", lambda device: 0 if model() is not None else free(device))
+    assert made.held_bytes > 0
+    loading = made.load(second)
+    assert loading.wait(20) and loading.result().pairing is second
+    assert model() is None and made.there(first) is None
+
+
+def test_a_refusal_keeps_no_model_alive(monkeypatch, tmp_path):
+    made = Models(loaded.load, device="cpu", dtype="float32", offline=True)
+    first, second = saved(tmp_path / "first", 1), saved(tmp_path / "second", 2)
+    model = weakref.ref(load(made, first).target.model)
+    monkeypatch.setattr(memory, "available_bytes", lambda device: 0)
+    loading = made.load(second)
+    assert loading.wait(20)
+    with pytest.raises(NotEnoughMemory, match="needs about"):
+        loading.result()
+    assert model() is None and made.held_bytes == 0
 
 
 def test_a_model_in_use_gives_way_only_after_its_turn():

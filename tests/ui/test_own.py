@@ -9,6 +9,7 @@ from pathlib import Path
 
 import browser as chromium
 import fake_hub
+import httpx
 import pytest
 from browser import headline, run, settle, unfold, visit, wait_for_text
 from fakes import chat_target
@@ -186,6 +187,20 @@ def test_what_does_not_work_is_said_where_it_was_asked(page):
 def test_a_page_for_others_offers_no_such_thing():
     config = build_demo(loader=Loader(Actor())).get_config_file()
     assert not any("own" in str(part["props"].get("elem_id", "")) for part in config["components"])
+
+
+def test_who_calls_this_machine_by_another_name_is_refused():
+    """So that a page elsewhere can't reach it by giving it one."""
+    demo = build_demo(loader=Loader(Actor()), own_models=True)
+    port = chromium.free_port()
+    serving = threading.Thread(target=app.serve, args=(demo, "127.0.0.1", port, app.THIS_MACHINE), daemon=True)
+    serving.start()
+    chromium.wait_until(lambda: demo.is_running)
+    try:
+        for host, status in ((f"127.0.0.1:{port}", 200), (f"localhost:{port}", 200), (f"evil.example:{port}", 400)):
+            assert httpx.get(f"http://127.0.0.1:{port}/config", headers={"Host": host}).status_code == status
+    finally:
+        demo.close()
 
 
 def test_an_address_that_others_reach_is_refused(monkeypatch, capsys):
