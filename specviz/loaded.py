@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
 
 from specviz import memory, presets
 from specviz.drafters import Assistant
@@ -18,6 +17,7 @@ from specviz.models.devices import pick_device, pick_dtype
 from specviz.models.examine import Examined
 from specviz.models.fetch import Progress
 from specviz.models.load import load_model, place_model
+from specviz.models.pack import bytes_held, packs
 from specviz.models.placement import CONTEXT, GAMMA, free_memory
 from specviz.models.sources import LocalModel, examine, obtain
 from specviz.models.target import Target
@@ -90,7 +90,7 @@ def load(
             assert with_target is not None
             found = replace(with_target, pairing=chosen)
         else:
-            reserve = _need(drafter, asked[1]) if drafter and helper_weights else 0
+            reserve = _need(drafter, asked) if drafter and helper_weights else 0
             found = _load_target(chosen, weights, asked, reserve)
         if drafts is not None and helper_weights is not None:
             helper = _load_assistant(drafts, helper_weights, found.target)
@@ -118,20 +118,24 @@ def _check(
         dtype_bytes=dtype.itemsize,
         context_tokens=CONTEXT,
         gamma=GAMMA,
-        available=sum(free_memory(device).values()) + sum(map(weight_bytes, there)),
+        available=sum(free_memory(device).values()) + sum(map(bytes_held, there)),
+        packed=packs(device, dtype),
     )
 
 
-def weight_bytes(model: PreTrainedModel) -> int:
-    """What the weights of a model take in memory."""
-    return sum(weight.numel() * weight.element_size() for weight in model.parameters())
-
-
-def _need(model: Examined, dtype: torch.dtype) -> int:
+def _need(model: Examined, asked: tuple[torch.device, torch.dtype]) -> int:
     """Bytes of memory that the model takes, with a context that is long enough for most."""
-    size = model.weight_bytes if model.compact else None
-    sizes = {"dtype_bytes": dtype.itemsize, "context_tokens": CONTEXT, "gamma": GAMMA}
-    return memory.estimate(model.config, **sizes, available=0, weight_bytes=size).total
+    device, dtype = asked
+    need = memory.estimate(
+        model.config,
+        dtype_bytes=dtype.itemsize,
+        context_tokens=CONTEXT,
+        gamma=GAMMA,
+        available=0,
+        weight_bytes=model.weight_bytes if model.compact else None,
+        packed=packs(device, dtype),
+    )
+    return need.total
 
 
 def _load_target(pairing: Pairing, local: LocalModel, asked: tuple[torch.device, torch.dtype], reserve: int) -> Loaded:

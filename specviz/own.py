@@ -16,6 +16,7 @@ from specviz.models.devices import pick_device, pick_dtype
 from specviz.models.examine import Examined
 from specviz.models.fetch import Progress
 from specviz.models.kinds import is_dflash
+from specviz.models.pack import packs
 from specviz.models.placement import CONTEXT, GAMMA, free_memory
 from specviz.models.sources import examine, own_model
 from specviz.presets import DrafterPreset, Pairing
@@ -62,8 +63,9 @@ def own_pairing(
         helper = examine(own_model(drafter), offline=offline, progress=progress) if drafter.strip() else None
         kind = (kind or drafting_kind(found, helper)) if helper else "plain"
         sizes = {"dtype_bytes": precision.itemsize, "context_tokens": CONTEXT, "gamma": GAMMA}
-        note = check_pair(found, helper, kind, **sizes, available=sum(free_memory(on).values()))
-        return Own(_pairing(found, helper, kind, precision), found, helper, note)
+        free, packed = sum(free_memory(on).values()), packs(on, precision)
+        note = check_pair(found, helper, kind, **sizes, available=free, packed=packed)
+        return Own(_pairing(found, helper, kind, precision, packed), found, helper, note)
 
 
 def drafting_kind(target: Examined, drafter: Examined) -> str:
@@ -80,7 +82,7 @@ def drafting_kind(target: Examined, drafter: Examined) -> str:
     return "draft-model"
 
 
-def _pairing(target: Examined, drafter: Examined | None, kind: str, dtype: torch.dtype) -> Pairing:
+def _pairing(target: Examined, drafter: Examined | None, kind: str, dtype: torch.dtype, packed: bool) -> Pairing:
     need = memory.estimate(
         target.config,
         drafter_config=drafter.config if drafter else None,
@@ -89,6 +91,7 @@ def _pairing(target: Examined, drafter: Examined | None, kind: str, dtype: torch
         gamma=GAMMA,
         weight_bytes=target.weight_bytes if target.compact else None,
         drafter_weight_bytes=drafter.weight_bytes if drafter and drafter.compact else None,
+        packed=packed,
     )
     sources = [target.source, *([drafter.source] if drafter else [])]
     return Pairing(

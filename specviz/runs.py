@@ -138,10 +138,12 @@ def needs(
     need = memory.estimate(
         target.config,
         drafter_config=target.config if is_itself else helper,
+        mtp=drafter_kind == "library" and drafter_settings.get("method") == "mtp",
         dtype_bytes=target.dtype.itemsize,
         context_tokens=context_tokens,
         gamma=gamma,
         available=sum(memory.available_bytes(place) for place in places(target.model)),
+        packed=is_packed(target.model),
     )
     if is_itself:  # a second cache, but the same weights
         need = replace(need, weights_drafter=0, headroom=need.headroom // 2)

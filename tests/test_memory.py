@@ -1,26 +1,33 @@
 """Exact budgets for known shapes, and limits read from made-up control groups."""
 
 import copy
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
-from transformers import AutoConfig, LlamaConfig, Qwen3Config
+from fakes import byte_tokenizer, tiny_model
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen3Config
 
+from specviz import memory
 from specviz.errors import UserError
 from specviz.memory import (
     Budget,
     _cgroup_room,
     available_bytes,
     check,
+    count_kept_by_packing,
+    count_mtp_parameters,
     count_parameters,
     estimate,
     kv_bytes,
     kv_bytes_by_layer,
     peak_bytes,
 )
+from specviz.models.load import load_model
+from specviz.models.skeleton import model_without_storage
 from specviz.presets import load_pairings
 
 SMOLLM2 = LlamaConfig(
@@ -46,6 +53,9 @@ TINY = LlamaConfig(
 TINY_PARAMETERS = 2 * 100 * 16 + 2 * (16 * 32 + 2 * 16 * 16 + 32 * 16 + 3 * 16 * 32 + 2 * 16) + 16
 
 
+uncounted = count_parameters.__wrapped__  # counts even what has been counted before
+
+
 def test_parameters_are_counted_once_when_tied():
     assert count_parameters(SMOLLM2) == 134_515_008
     assert count_parameters(TINY) == TINY_PARAMETERS
@@ -54,13 +64,93 @@ def test_parameters_are_counted_once_when_tied():
     assert count_parameters(tied) == TINY_PARAMETERS - 100 * 16
 
 
-def test_counting_changes_neither_the_config_nor_torch():
-    config = LlamaConfig(**{**TINY.to_dict(), "dtype": "bfloat16"})
-    before = config.to_dict()
-    count_parameters(config)
-    assert config.to_dict() == before
-    assert torch.get_default_dtype() == torch.float32
+SEEING = AutoConfig.for_model(
+    "gemma3",
+    text_config={**TINY.to_diff_dict(), "model_type": "gemma3_text", "dtype": "bfloat16"},
+    vision_config={"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2},
+    dtype="bfloat16",
+)
+
+
+@pytest.fixture
+def restored_dtype():
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("config", [TINY, SEEING], ids=["llama", "gemma3"])
+def test_counting_changes_neither_the_config_nor_torch(config, monkeypatch):
+    """Not even for a moment: other threads are loading and decoding."""
+    config = copy.deepcopy(config)
+    config.dtype = torch.bfloat16
+    before, random = config.to_json_string(), torch.get_rng_state()
+    monkeypatch.setattr(torch, "set_default_dtype", None)  # would fail
+    uncounted(config)
+    assert config.to_json_string() == before
+    assert torch.equal(torch.get_rng_state(), random)
     assert torch.nn.Linear(2, 2).weight.device.type == "cpu"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_what_a_load_alters_meanwhile_changes_no_count(dtype, monkeypatch, restored_dtype):
+    """Torch's default dtype is the model's then, and transformers ties no weights."""
+    expected = [parameter.shape for parameter in model_without_storage(SMOLLM2).parameters()]
+    monkeypatch.setattr(PreTrainedModel, "tie_weights", lambda *args, **kwargs: None)
+    torch.set_default_dtype(dtype)
+    assert uncounted(SMOLLM2) == 134_515_008
+    model = model_without_storage(SMOLLM2)
+    assert [parameter.shape for parameter in model.parameters()] == expected
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert count_kept_by_packing.__wrapped__(SMOLLM2) == 49152 * 576
+
+
+def test_models_load_while_others_are_counted(tmp_path, restored_dtype):
+    tiny_model().save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    done = threading.Event()
+
+    def count() -> None:
+        while not done.is_set():
+            uncounted(TINY)
+
+    counting = threading.Thread(target=count)
+    counting.start()
+    try:
+        for _ in range(8):
+            model, _ = load_model(tmp_path, torch.bfloat16, torch.device("cpu"), packed=False)
+            assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+            assert torch.get_default_dtype() == torch.float32
+    finally:
+        done.set()
+        counting.join()
+
+
+def test_the_same_configuration_is_counted_once(monkeypatch):
+    shape = {**TINY.to_dict(), "vocab_size": 101}
+    assert count_parameters(LlamaConfig(**shape)) == TINY_PARAMETERS + 2 * 16
+    monkeypatch.setattr(memory, "model_without_storage", None)  # would fail
+    assert count_parameters(LlamaConfig(**shape)) == TINY_PARAMETERS + 2 * 16
+    with pytest.raises(TypeError):
+        count_parameters(LlamaConfig(**{**shape, "vocab_size": 102}))
+    with pytest.raises(TypeError):
+        count_parameters(AutoConfig.for_model("mistral", **{**shape, "model_type": "mistral"}))
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "qwen3_5", "gemma3"])
+def test_the_model_is_the_one_that_transformers_would_load(model_type):
+    """Of some models with parts it is the text part alone."""
+    config = AutoConfig.for_model(model_type)
+    with torch.device("meta"):
+        theirs = AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.float32)
+    ours = model_without_storage(config)
+    assert type(ours) is type(theirs)
+    shapes = [{name: weight.shape for name, weight in model.named_parameters()} for model in (ours, theirs)]
+    assert shapes[0] == shapes[1]
+
+
+def test_a_configuration_of_no_language_model_is_refused():
+    with pytest.raises(ValueError, match="no language model of the type vit"):
+        model_without_storage(AutoConfig.for_model("vit"))
 
 
 def test_quantised_weights_are_counted_as_if_unpacked():
@@ -151,6 +241,47 @@ def test_weights_can_be_given_instead_of_counted():
     assert budget.kv == counted.kv and budget.logits == counted.logits
 
 
+MTP = AutoConfig.for_model(
+    "glm4_moe",
+    **{key: getattr(TINY, key) for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")},
+    **{key: getattr(TINY, key) for key in ("num_attention_heads", "num_key_value_heads", "head_dim")},
+    tie_word_embeddings=False,
+    moe_intermediate_size=8,
+    n_routed_experts=3,
+    num_experts_per_tok=1,
+    n_group=1,
+    topk_group=1,
+    num_mtp_layers=2,
+)
+
+
+def test_the_targets_own_prediction_layers_count_as_a_drafter():
+    sizes = {"dtype_bytes": 2, "context_tokens": 1000, "gamma": 2, "available": 7}
+    alone, predicting = estimate(MTP, **sizes), estimate(MTP, **sizes, mtp=True)
+    attention = 16 * 32 + 2 * 16 * 16 + 32 * 16  # q, k, v, o
+    experts = 4 * 3 * 16 * 8 + 3 * 16  # three and one shared, and the router
+    layer = attention + experts + 2 * 16 + 2 * 16 * 16 + 3 * 16  # two norms; what makes a layer an MTP layer
+    assert count_mtp_parameters(MTP) == 2 * layer
+    assert predicting.weights_target == alone.weights_target
+    assert (alone.weights_drafter, predicting.weights_drafter) == (0, 2 * 2 * layer)
+    assert predicting.kv == 2 * alone.kv == 2 * 1024 * 2 * 2 * 2 * 8 * 2
+    assert predicting.logits == 2 * alone.logits == 2 * 3 * 100 * 4
+    assert predicting.headroom == (alone.weights_target + predicting.weights_drafter) // 5
+    with pytest.raises(ValueError, match="llama has no multi-token-prediction layers"):
+        estimate(TINY, **sizes, mtp=True)
+
+
+def test_packed_weights_take_a_tied_head_twice():
+    sizes = {"dtype_bytes": 2, "context_tokens": 9, "gamma": 0, "available": 7}
+    pair = {"drafter_config": SMOLLM2, **sizes}
+    plain, packed = estimate(TINY, **pair), estimate(TINY, **pair, packed=True)
+    assert packed.weights_target == plain.weights_target, "its head is not tied"
+    assert packed.weights_drafter == plain.weights_drafter + 2 * 49152 * 576
+    assert packed.headroom == (packed.weights_target + packed.weights_drafter) // 5
+    given = estimate(SMOLLM2, **sizes, weight_bytes=1000, packed=True)
+    assert given.weights_target == 1000 + 2 * 49152 * 576
+
+
 def test_without_a_drafter_its_part_is_nothing():
     budget = estimate(TINY, dtype_bytes=4, context_tokens=9, gamma=0)
     assert budget.weights_drafter == 0 and budget.logits == 400 and budget.kv == 256 * 256
@@ -158,7 +289,8 @@ def test_without_a_drafter_its_part_is_nothing():
 
 
 def test_the_shipped_figure_covers_the_dearest_drafter():
-    budget = estimate(SMOLLM2, drafter_config=SMOLLM2, dtype_bytes=4, context_tokens=1000, gamma=4, available=0)
+    sizes = {"dtype_bytes": 4, "context_tokens": 1000, "gamma": 4, "available": 0}
+    budget = estimate(SMOLLM2, drafter_config=SMOLLM2, **sizes, packed=True)
     assert 0.95 < budget.total / 1e6 / load_pairings()["smollm2-135m"].memory_mb <= 1
 
 

@@ -154,25 +154,28 @@ def test_the_memory_is_what_the_dearest_drafter_needs(pairing):
 
 def total_bytes(pairing: Pairing, preset: DrafterPreset) -> int:
     """Target and drafter with 1,000 tokens of context, in the number format of the pairing's hardware."""
-    target, dtype_bytes = full(pairing.target), 4 if pairing.hardware == "cpu" else 2
-    drafter, drafter_bytes = None, None
+    target, drafter = full(pairing.target), None
     if preset.model is not None:
         drafter = full(preset.model)
     elif preset.defaults.get("source") == "self":
         drafter = target
-    elif preset.defaults.get("method") == "mtp":
-        drafter = target.get_mtp_config()
-        drafter_bytes = mtp_parameters(drafter) * dtype_bytes
     need = estimate(
         target,
         drafter_config=drafter,
-        dtype_bytes=dtype_bytes,
+        mtp=preset.defaults.get("method") == "mtp",
+        dtype_bytes=4 if pairing.hardware == "cpu" else 2,
         context_tokens=1000,
         gamma=int(preset.defaults.get("gamma", 0)),
         available=0,
-        drafter_weight_bytes=drafter_bytes,
+        packed=pairing.hardware == "cpu",
     )
     return need.total
+
+
+def test_multi_token_prediction_counts_in_the_memory():
+    pairing = PAIRINGS["mellum2.1-12b-mtp"]
+    plain, _, mtp = (total_bytes(pairing, preset) for preset in pairing.drafters)
+    assert mtp - plain > 2 * mtp_parameters(full(pairing.target).get_mtp_config())
 
 
 def mtp_parameters(config: PretrainedConfig) -> int:

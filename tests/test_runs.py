@@ -261,3 +261,19 @@ def test_the_budget_is_the_estimate_and_what_the_device_has(loaded, monkeypatch)
     with_it = replace(loaded, assistant=Assistant(small, target.tokenizer, "small"))
     other = runs.budget(runs.prepare(with_it, "draft-model", {}, "abc", settings))
     assert other == estimate(plain.prompt, small.config) and other.weights_drafter > 0
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{{ messages[7].content.x.y }}", ".* has no .*"),
+        ("{% if %}", ".*"),
+    ],
+)
+def test_a_chat_template_that_fails_is_one_sentence(loaded, template, reason):
+    loaded.target.tokenizer.chat_template = template
+    expected = rf"^The chat template of tiny llama can't be used \({reason}\), so use the raw prompt\.$"
+    with pytest.raises(UserError, match=expected):
+        encode(loaded.target, "x")
+    assert encode(loaded.target, "x", raw=True) == loaded.target.tokenizer.encode("x")

@@ -65,17 +65,21 @@ class CommonVocabulary(AssistantToTargetTranslator):  # type: ignore[misc]
     def _get_assistant_to_target_input_ids(self) -> tuple[Tensor, dict[int, int]]:
         """As transformers', but one entry for each row of the assistant's LM head, and none beyond the target's."""
         found, _ = super()._get_assistant_to_target_input_ids()
-        mapping = torch.full((self._assistant_size,), self.SUPPRESS_TOKEN_ID, device=self._device)
+        mapping = torch.full((self._assistant_size,), self.SUPPRESS_TOKEN_ID, dtype=torch.long, device=self._device)
         mapping[: len(found)] = found[: self._assistant_size].to(self._device)
         mapping[mapping >= self.target_vocab_size] = self.SUPPRESS_TOKEN_ID
         pairs = enumerate(mapping.tolist())
         return mapping, {theirs: own for own, theirs in pairs if theirs != self.SUPPRESS_TOKEN_ID}
 
     def to_target(self, rows: Tensor, fill: float) -> Tensor:
-        """[k, V of the assistant] -> [k, V of the target], with `fill` where the assistant has no token."""
-        fitted = rows.new_full((len(rows), self.target_vocab_size), fill)
-        fitted[:, self._assistant_to_target_input_ids[self.allowed]] = rows[:, self.allowed]
+        """[..., V of the assistant] -> [..., V of the target], with `fill` where the assistant has no token."""
+        fitted = rows.new_full((*rows.shape[:-1], self.target_vocab_size), fill)
+        fitted[..., self._assistant_to_target_input_ids[self.allowed]] = rows[..., self.allowed]
         return fitted
+
+    def get_target_logits(self, assistant_logits: Tensor) -> Tensor:
+        """As transformers', which fails where torch's default dtype is not that of the logits: a load changes it."""
+        return self.to_target(assistant_logits, self.FILTER_VALUE)
 
 
 class Retokenising(AssistedCandidateGeneratorDifferentTokenizers):  # type: ignore[misc]
@@ -95,7 +99,7 @@ class Retokenising(AssistedCandidateGeneratorDifferentTokenizers):  # type: igno
         **more: Any,
     ) -> None:
         super().__init__(
-            input_ids=torch.empty(1, 0),
+            input_ids=torch.empty(1, 0, dtype=torch.long),
             assistant_model=model,
             target_tokenizer=reader.source,
             assistant_tokenizer=reader.destination,
@@ -111,10 +115,10 @@ class Retokenising(AssistedCandidateGeneratorDifferentTokenizers):  # type: igno
     def propose(self, ids: list[int], tokens: Sequence[int], gamma: int) -> list[int]:
         """The target's ids of a draft after `tokens`, whose text the assistant reads as `ids`."""
         device = self.assistant_model.device
-        self._ids = torch.tensor([ids], device=device)
+        self._ids = torch.tensor([ids], dtype=torch.long, device=device)
         self.num_assistant_tokens = gamma
         self.assistant_lookbehind = min(LOOKBEHIND, len(ids))
-        candidates, _ = self.get_candidates(torch.tensor([tokens], device=device))
+        candidates, _ = self.get_candidates(torch.tensor([tokens], dtype=torch.long, device=device))
         drafted: list[int] = candidates[0, len(tokens) :].tolist()
         return drafted
 

@@ -24,6 +24,7 @@ def check_pair(
     context_tokens: int,
     gamma: int,
     available: int | None = None,
+    packed: bool = False,
 ) -> str | None:
     """Check the tokenizers and the memory of a pair; the answer is what to tell the user, if anything.
 
@@ -50,6 +51,7 @@ def check_pair(
             available=available,
             weight_bytes=target.weight_bytes if target.compact else None,
             drafter_weight_bytes=drafter.weight_bytes if drafter and drafter.compact else None,
+            packed=packed,
         )
     )
     return note

@@ -131,6 +131,8 @@ def _config(what: str, folder: Path) -> PreTrainedConfig:
 def _check_class(what: str, raw: Mapping[str, Any]) -> None:
     """Raise UserError unless it is a language model, or a DFlash model, that transformers itself can build."""
     kind, code = str(raw.get("model_type")), raw.get("auto_map") or {}
+    if not isinstance(code, dict):
+        raise _needs_code(what, str(code))
     if kind not in CONFIG_MAPPING and not code:
         version = f"transformers {transformers.__version__}"
         raise UserError(f"{what} is of a kind ({brief(kind)}) that {version} does not know, so choose another model.")

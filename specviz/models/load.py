@@ -19,6 +19,7 @@ from transformers.quantizers import AutoQuantizationConfig
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from specviz.errors import UserError
+from specviz.models.alone import loading_alone
 from specviz.models.checkpoint import has_tokenizer
 from specviz.models.config import config_of
 from specviz.models.kinds import auto_class, is_dflash
@@ -80,7 +81,7 @@ def load_model(
     no model in safetensors form that works here, or if it does not fit in memory.
     """
     placement = placement or place_model(folder, dtype, device)
-    with _said_of(folder):
+    with loading_alone, _said_of(folder):
         config = config_of(f"the model in {folder}", folder)
         unpacking = {"quantization_config": _unpacking(config)} if _quantisation(config) in UNPACKED else {}
         model, info = auto_class(config).from_pretrained(

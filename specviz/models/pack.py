@@ -78,6 +78,12 @@ def parameters_kept(model: nn.Module) -> int:
     return sum(weight.numel() for key, weight in packed.items() if key in others)
 
 
+def bytes_held(model: nn.Module) -> int:
+    """What the model's weights take in memory. Packed ones are not among its parameters."""
+    packed = (module.packed for module in model.modules() if isinstance(module, PackedLinear))
+    return sum(weight.numel() * weight.element_size() for weight in (*model.parameters(), *packed))
+
+
 def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
     """Not a quantised layer, nor one with a forward pass of its own."""
     return type(module) is nn.Linear and type(module.weight) is nn.Parameter

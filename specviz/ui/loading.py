@@ -12,7 +12,8 @@ from typing import Protocol
 import torch
 
 from specviz.errors import Cancelled, NotEnoughMemory, UserError
-from specviz.loaded import Loaded, weight_bytes
+from specviz.loaded import Loaded
+from specviz.models.pack import bytes_held
 from specviz.presets import ModelSource, Pairing
 
 log = logging.getLogger(__name__)
@@ -136,7 +137,7 @@ class Models:
         for each in list(self._there.values()):
             for model in (each.target.model, *([each.assistant.model] if each.assistant else [])):
                 models[id(model)] = model
-        return sum(map(weight_bytes, models.values()))
+        return sum(map(bytes_held, models.values()))
 
     def _key(self, pairing: Pairing, drafts: ModelSource | None, dtype: str | None) -> Key:
         return pairing.id, "" if drafts is None else drafts.id, dtype or self.dtype

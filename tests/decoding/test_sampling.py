@@ -3,18 +3,20 @@
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from fakes import tiny_model, tiny_target
+from fakes import SampledTree, tiny_model, tiny_target
 
 from specviz.decoding import sampling
 from specviz.decoding.draft import ROOT, Draft
 from specviz.decoding.engine import Settings, decode
 from specviz.decoding.sampling import NUCLEUS_HEAD, Sampler, draw, one_hot, residual, uniform
-from specviz.drafters import DraftModel
+from specviz.drafters import DraftModel, NGram
 from specviz.errors import UserError
+from specviz.trace import Step
 
 
 def naive(logits: list[float], seen: set[int], sampler: Sampler) -> list[float]:
@@ -375,3 +377,38 @@ def test_a_whole_decode_neither_reads_nor_moves_the_global_generators():
 def test_a_whole_number_is_a_logit_bias_too():
     p = Sampler(temperature=1.0, logit_bias={1: -100}).probs(torch.zeros(1, 3), [])
     assert p[0].tolist() == pytest.approx([0.5, 0.0, 0.5])
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
+def test_one_hot_is_float32_whatever_the_default(default):
+    torch.set_default_dtype(default)
+    try:
+        rows = [one_hot([1, 0], 3), Draft.empty().q]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert [row.dtype for row in rows] == [torch.float32] * 2
+    assert rows[0].tolist() == [[0, 1, 0], [1, 0, 0]]
+
+
+@pytest.mark.parametrize("sampler", [Sampler(), Sampler(1.0, 20, 0.95, 0.01, 1.1, {3: 0.5})], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("kind", ["n-gram", "draft model", "tree"])
+def test_a_run_does_not_depend_on_torchs_default_dtype(kind, sampler):
+    """A model that is being loaded sets it, for all threads."""
+    target, settings = tiny_target(), Settings(4, 40, sampler, stop_tokens=frozenset())
+    drafter = {
+        "n-gram": NGram(target, 1, 2),
+        "draft model": DraftModel(target, tiny_model(seed=1)),
+        "tree": SampledTree(tiny_model(seed=1), (2, 2)),
+    }[kind]
+
+    def steps() -> list[Step]:
+        run = decode(target, drafter, [3, 4, 5, 3, 4], settings, detail=True)
+        return [replace(step, seconds=None, prefill_s=None) for step in run]
+
+    expected = steps()
+    assert any(step.nodes for step in expected)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert steps() == expected
+    finally:
+        torch.set_default_dtype(torch.float32)

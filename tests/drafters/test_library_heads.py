@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import torch
 from accelerate import cpu_offload
 from assistants import dflash_model, library, load_target, pair, save_mtp_checkpoint
 from fakes import VOCAB, reference_decode, tiny_target
+from locks import is_held
 from transformers import GenerationConfig
 from transformers.generation.candidate_generator import DFlashTokenCandidateGenerator, MTPCandidateGenerator
 
@@ -18,7 +22,10 @@ from specviz.decoding.engine import Settings, decode
 from specviz.decoding.sampling import Sampler
 from specviz.drafters import Assistant, Context, Library
 from specviz.errors import UserError
+from specviz.memory import count_mtp_parameters
+from specviz.models.alone import loading_alone
 from specviz.models.pack import is_packed, pack
+from specviz.trace import Step
 
 PROMPT = [3, 4, 5, 3, 4]
 SETTINGS = Settings(gamma=8, max_new_tokens=40, stop_tokens=frozenset())
@@ -132,6 +139,55 @@ def test_the_weights_are_read_once_and_a_run_shares_them(monkeypatch):
     assert runs[0].generator.mtp_model is runs[1].generator.mtp_model
     assert runs[0].generator.mtp_cache is not runs[1].generator.mtp_cache
     assert runs[0].generator.mtp_model.embed_tokens is target.model.get_input_embeddings()
+
+
+@pytest.mark.parametrize("family", ["mellum", "glm4_moe"])
+def test_one_copy_of_the_weights_serves_a_target_and_goes_with_it(family, tmp_path):
+    target = load_target(save_mtp_checkpoint(tmp_path, family))
+    with ThreadPoolExecutor(5) as visitors:
+        drafters = list(visitors.map(Library, [target] * 5, ["mtp"] * 5))
+    layers = [drafter.method.start(Sampler()).generator.mtp_model for drafter in drafters]
+    assert len({id(each) for each in layers}) == 1
+    assert count_mtp_parameters(target.model.config) == sum(weight.numel() for weight in layers[0].layers.parameters())
+    other = Library(load_target(tmp_path), "mtp")
+    assert other.method.start(Sampler()).generator.mtp_model is not layers[0]
+    watched = [weakref.ref(thing) for thing in (target.model, layers[0])]
+    del target, drafters, layers
+    gc.collect()
+    assert [ref() for ref in watched] == [None, None]
+
+
+def test_the_weights_are_read_alone(tmp_path, monkeypatch):
+    """Transformers alters the whole process meanwhile."""
+    target = load_target(save_mtp_checkpoint(tmp_path, "mellum"))
+    original, held = torch.set_default_dtype, []
+
+    def watched(dtype: torch.dtype) -> None:
+        held.append(is_held(loading_alone))
+        original(dtype)
+
+    monkeypatch.setattr(torch, "set_default_dtype", watched)
+    Library(target, "mtp")
+    assert held and all(held)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", ["universal", *GENERATORS])
+def test_a_model_that_loads_meanwhile_changes_nothing(name, temperature):
+    """Torch's default dtype, which it sets for all threads, is in no draft and no decision."""
+    target, drafter = library(name)
+
+    def steps() -> list[Step]:
+        run = decode(target, drafter, PROMPT, replace(SETTINGS, sampler=Sampler(temperature)))
+        return [replace(step, seconds=None, prefill_s=None) for step in run]
+
+    expected = steps()
+    assert any(step.nodes for step in expected)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert steps() == expected
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_packed_weights_draft_the_same(tmp_path):

@@ -10,7 +10,8 @@ import torch
 from drafters.assistants import dflash_model
 from fakes import byte_tokenizer, reference_logits, tiny_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, modeling_utils
+from transformers.integrations import hub_kernels
 
 from specviz import memory
 from specviz.errors import NotEnoughMemory, UserError
@@ -203,3 +204,25 @@ def test_the_hash_is_of_the_weights_alone(folder):
     assert weight_hash(folder) == before and len(before) == 64
     to_fp8(folder)
     assert weight_hash(folder) != before
+
+
+@pytest.mark.parametrize("entry", ["attn_implementation", "_attn_implementation", "_experts_implementation"])
+def test_kernels_that_a_config_names_are_not_used(folder, monkeypatch, entry):
+    """As if the library were installed that downloads and runs them."""
+    for module in (hub_kernels, modeling_utils):
+        monkeypatch.setattr(module, "is_kernels_available", lambda *args, **options: True)
+    monkeypatch.setattr(hub_kernels, "get_kernel", lambda name, **options: pytest.fail(f"kernel {name} asked for"))
+    configure(folder, **{entry: "someone/kernel"})
+    model, _ = load_model(folder, torch.float32, CPU)
+    assert model.config._attn_implementation == "sdpa"
+    assert model.config._experts_implementation == "eager"  # there are no experts
+    expected = reference_logits(tiny_model(vocab_size=len(byte_tokenizer())), [1, 2, 3])
+    assert torch.allclose(reference_logits(model, [1, 2, 3]), expected, atol=1e-4)
+
+
+def test_a_config_of_too_many_layers_is_refused_before_a_model_is_built(folder, monkeypatch):
+    configure(folder, num_hidden_layers=100_000)
+    monkeypatch.setattr(memory, "estimate", pytest.fail)
+    for attempt in (place_model, load_model):
+        with pytest.raises(UserError, match=r"^config.json of the model in .* names more than 1000 layers"):
+            attempt(folder, torch.float32, CPU)

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from fakes import tiny_model
+from fakes import VOCAB, tiny_model
 from torch import nn
 
-from specviz.models.pack import PackedLinear, can_pack, pack
+from specviz.models.pack import FORMATS, PackedLinear, bytes_held, can_pack, pack, packs, parameters_kept
+from specviz.models.skeleton import model_without_storage
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 0.02)])
@@ -41,7 +42,19 @@ def test_tied_embeddings_stay_usable():
     assert torch.equal(twin.get_input_embeddings().weight, model.get_input_embeddings().weight)
 
 
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_what_packing_keeps_is_known_before(architecture):
+    for tied in (False, True):
+        model = tiny_model(architecture, tie_word_embeddings=tied)
+        kept, before = parameters_kept(model_without_storage(model.config)), bytes_held(model)
+        assert kept == parameters_kept(model) == tied * VOCAB * 32
+        assert before == 4 * model.num_parameters()
+        pack(model)
+        assert bytes_held(model) == before + 4 * kept
+
+
 def test_formats_without_kernels_are_left_alone():
     model = tiny_model("llama").to(torch.float64)
     assert not can_pack(model) and pack(model) == 0
+    assert not packs(torch.device("cpu"), torch.float64) and not packs(torch.device("meta"), FORMATS[0])
     assert any(type(module) is nn.Linear for module in model.modules())

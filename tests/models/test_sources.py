@@ -532,6 +532,22 @@ def test_a_folder_comes_before_a_hub_id(tmp_path, monkeypatch):
     assert own_model("other/Tiny").id != here.id
 
 
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("change", ["size", "time", "gone"])
+def test_the_id_of_a_folder_changes_with_its_model(tmp_path, name, change):
+    file = fake_hub.write(tmp_path / "Mine", {**fake_hub.checkpoint(), "notes.txt": b""}) / name
+    os.utime(file, ns=(0, 1_000_000_000))
+    before = own_model(str(file.parent))
+    (file.parent / "notes.txt").write_bytes(b"more")
+    assert own_model(str(file.parent)) == before
+    if change == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes() + (b" " if change == "size" else b""))
+        os.utime(file, ns=(0, 1_000_000_000 + (change == "time") * 1_000_000))
+    assert own_model(str(file.parent)).id != before.id
+
+
 NONSENSE = ["", " ", "a b", "someone/tiny@", "a/b/c", "../../etc", "someone/../tiny", "someone/tiny@../../x", "a--b"]
 NONSENSE += [
     "https://example.com/someone/tiny",

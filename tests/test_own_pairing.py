@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ import torch
 from drafters.assistants import dflash_model, teach_dflash
 from fakes import byte_tokenizer, reference_decode, tiny_model, tiny_target
 
-from specviz import memory, runs
+from specviz import memory, own, runs
 from specviz.decoding.engine import Settings
-from specviz.errors import UserError
+from specviz.errors import Cancelled, NotEnoughMemory, UserError
 from specviz.loaded import load
+from specviz.models.load import weight_hash
 from specviz.own import drafting_kind, own_pairing
 from specviz.presets import Pairing
 
@@ -84,3 +86,41 @@ def test_a_dflash_model_made_for_another_target_is_refused_when_it_is_to_draft(t
     loaded = load(pairing, pairing.drafters[0].model, **PLACE)
     with pytest.raises(UserError, match=r"^blocks reads states of width 64; target has 32, so choose the DFlash model"):
         runs.prepare(loaded, "library", {"method": "dflash"}, "abc", Settings(), raw_prompt=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"vocab_size": 10**30},
+        {"hidden_act": "junk"},
+        {"rope_parameters": {"rope_type": "junk"}},
+        {"num_mtp_layers": "x"},
+        {"num_attention_heads": 0},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_config_that_describes_no_model_is_one_sentence(target, changes):
+    config = target / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | changes))
+    with pytest.raises(UserError, match=r"^[^\n]*can't be used \([^\n]+\), so choose [^\n]*\.$"):
+        own_pairing(str(target), **PLACE)
+
+
+@pytest.mark.parametrize("stop", [Cancelled, NotEnoughMemory])
+def test_a_stop_and_a_lack_of_memory_stay_what_they_are(target, monkeypatch, stop):
+    def check(*models, **sizes):
+        raise stop("enough")
+
+    monkeypatch.setattr(own, "check_pair", check)
+    with pytest.raises(stop, match=r"^enough$"):
+        own_pairing(str(target), **PLACE)
+
+
+def test_a_folder_that_was_trained_into_anew_is_another_model(target):
+    first = own_pairing(str(target), **PLACE).pairing
+    loaded = load(first, **PLACE)
+    assert own_pairing(str(target), **PLACE).pairing == first
+    saved(target, tiny_model(seed=1, **LETTERS))
+    second = own_pairing(str(target), **PLACE).pairing
+    again = load(second, **PLACE, having=[loaded])
+    assert again.target.weights == weight_hash(target) != loaded.target.weights
