@@ -63,7 +63,8 @@ def main() -> None:
 
 def chosen(ids: str | None) -> dict[str, Pairing]:
     """The pairings with these ids, in this order, or all that are shipped; raises UserError for unknown ones."""
-    return load_pairings() if ids is None else {id.strip(): pairing(id.strip()) for id in ids.split(",")}
+    named = [id.strip() for id in (ids or "").split(",") if id.strip()]
+    return {id: pairing(id) for id in named} or load_pairings()
 
 
 def check_private(host: str) -> None:

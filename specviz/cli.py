@@ -138,7 +138,10 @@ def _add_model(parser: argparse.ArgumentParser, dtype: str = "auto", own: bool =
 
 
 def _add_drafter(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--drafter", default="ngram", help="plain, ngram, early-exit, draft-model or library")
+    parser.add_argument(
+        "--drafter",
+        help="plain, ngram, early-exit, draft-model or library; by default ngram, or draft-model with --drafter-path",
+    )
     parser.add_argument("--gamma", type=int, default=5, help="draft length asked for")
     parser.add_argument("--ngram-min", type=int, default=1, help="ngram: shortest match, in tokens")
     parser.add_argument("--ngram-max", type=int, default=3, help="ngram: longest match")

@@ -104,7 +104,7 @@ def check(budget: Budget) -> None:
     parts = f"{weights}, KV cache {human(budget.kv)}, logits {human(budget.logits)}"
     raise NotEnoughMemory(
         f"This run needs about {human(budget.total)} of memory ({parts}, headroom {human(budget.headroom)}) but "
-        f"{human(budget.available)} is free, so choose fewer tokens, a 16-bit dtype or a smaller pairing, "
+        f"{human(budget.available)} is free, so choose fewer tokens, a 16-bit number format or smaller models, "
         "or close other programs."
     )
 

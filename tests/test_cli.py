@@ -159,6 +159,9 @@ def test_a_target_and_a_drafter_of_the_users_own(capsys, own):
     assert (result["run"]["target"], result["run"]["drafter_settings"]) == ("large", {"source": "small"})
     assert result["baseline"]["identical"] is True and result["acceptance"]["drafted"] > 0
     assert list(result["run"]["weights"]) == ["large", "small"]
+    assert run(capsys, *pair[:2], *pair[4:], "--device", "cpu")["run"]["drafter"] == "draft-model", (
+        "what a path asks for"
+    )
     exits = run(capsys, "--target", str(own / "large"), "--drafter", "early-exit", "--device", "cpu")
     assert exits["run"]["drafter_settings"] == {"exit_layer": 2}, "where the target's first layers leave off"
 
@@ -188,6 +191,9 @@ def test_models_that_do_not_fit_each_other_are_refused_before_they_are_loaded(ca
         (["run", "--prompt-file", "/nowhere/prompt.txt"], "can't be read"),
         (["run", "--prompt", "x", "--drafter", "draft-model", "--drafter-path", "/nowhere"], "does not exist"),
         (["run", "--prompt", "x", "--trace", "/nowhere/t.jsonl"], "can't be written"),
+        (["run", "--prompt", "x", "--drafter", "ngram", "--drafter-path", "a/b"], "leave one of them out"),
+        (["run", "--prompt", "x", "--method", "mtp"], "add --drafter library"),
+        (["run", "--prompt", "x", "--drafter-path", "/nowhere"], "The folder /nowhere does not exist"),
         (["run", "--prompt", "x", "--target", "/nowhere"], "The folder /nowhere does not exist"),
         (["run", "--prompt", "x", "--target", "a", "--pairing", "b"], "not allowed with argument"),
         (["run", "--prompt", "x", "--drafter", "library", "--method", "magic"], "invalid choice"),

@@ -6,7 +6,7 @@ import argparse
 import json
 
 from specviz import bench
-from specviz.commands.common import drafter_settings, load, say
+from specviz.commands.common import drafter_settings, load, say, settle_drafter
 from specviz.drafters import make_drafter
 from specviz.errors import UserError
 from specviz.models.load import load_model
@@ -14,6 +14,7 @@ from specviz.prompts import encode
 
 
 def command(options: argparse.Namespace) -> None:
+    settle_drafter(options)
     if options.drafter not in bench.GENERATE:
         raise UserError(f"transformers has no counterpart here to {options.drafter}; use {', '.join(bench.GENERATE)}.")
     if min(options.repeats, options.max_new_tokens, options.gamma) < 1:

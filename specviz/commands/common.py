@@ -47,16 +47,25 @@ def load(options: argparse.Namespace) -> loaded.Loaded:
             chosen = replace(chosen, drafters=(DrafterPreset(drafting, model.name, {}, "", model), *chosen.drafters))
         offered = (preset.model for preset in chosen.drafters if preset.kind == drafting)
         return loaded.load(chosen, None if named == ITSELF else next(offered, None), **where)
+    if drafting == "draft-model" and named is None:
+        say("no --drafter-path is given, so the target drafts for itself")
     found = own_pairing(options.target, "" if named in (None, ITSELF) else named, kind=drafting, **where)
     if found.note:
         say(found.note)
     return loaded.load(found.pairing, found.drafter.source if found.drafter else None, **where)
 
 
-def check_drafter(kind: str) -> None:
-    """Refuse an unknown kind before a model is loaded."""
+def settle_drafter(options: argparse.Namespace) -> None:
+    """Fill in the drafter where none is named; refuse an unknown one, and options that it would pass over."""
+    if options.drafter is None:
+        options.drafter = "ngram" if options.drafter_path is None else "draft-model"
+    kind = options.drafter
     if kind not in DRAFTERS:
         make_drafter(kind, None, {})  # type: ignore[arg-type]
+    if options.drafter_path is not None and kind not in ASSISTED:
+        raise UserError(f"--drafter-path names a model that drafts, and {kind} takes none; leave one of them out.")
+    if options.method is not None and kind != "library":
+        raise UserError("--method is of the drafter library; add --drafter library, or leave it out.")
 
 
 def compare(prepared: runs.Prepared, repeats: int, *, phases: bool) -> Comparison:

@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from specviz import replay, runs, trace
-from specviz.commands.common import check_drafter, compare, drafter_settings, load, say
+from specviz.commands.common import compare, drafter_settings, load, say, settle_drafter
 from specviz.comparison import Comparison
 from specviz.decoding.engine import Settings
 from specviz.decoding.sampling import Sampler
 from specviz.drafters import Plain
 from specviz.errors import UserError
 from specviz.summary import report
-from specviz.trace import Step, Trace
+from specviz.trace import Run, Step, Trace
 
 
 def command(options: argparse.Namespace) -> None:
@@ -26,7 +26,7 @@ def command(options: argparse.Namespace) -> None:
     prompt = read_prompt(options)
     if options.trace:
         check_writable(options.trace)
-    check_drafter(options.drafter)
+    settle_drafter(options)
     loaded = load(options)
     prepared = runs.prepare(
         loaded,
@@ -69,9 +69,16 @@ def command(options: argparse.Namespace) -> None:
     if options.json:  # ASCII, so that no terminal's encoding can spoil it
         print(json.dumps(report(prepared, result, comparison, plain_steps), allow_nan=False))
     else:
-        replay.write_text(sys.stdout, "\n\n" + replay.render_summary(result) + "\n")
+        replay.write_text(sys.stdout, f"\n\n{in_short(result.run)}\n{replay.render_summary(result)}\n")
         if comparison:
             print(in_words(comparison))
+
+
+def in_short(run: Run) -> str:
+    """What ran, in one line."""
+    settings = "".join(f", {name.replace('_', ' ')} {value}" for name, value in run.drafter_settings.items())
+    gamma = "" if run.drafter == "plain" else f", gamma {run.gamma}"
+    return f"{run.target} with {run.drafter}{settings}{gamma}, in {run.dtype} on {run.device}."
 
 
 def in_words(comparison: Comparison) -> str:

@@ -51,7 +51,7 @@ HARDWARE = {
         {"torch": "torch==2.11.0", "spaces": "spaces  # whichever release ZeroGPU itself has installed"},
         "first",
         "Models are loaded when the Space starts: the first pairing, or those that the variable names. A run takes a "
-        "GPU for some seconds of the visitor's quota; where none is to be had, a recorded run is shown, and said so.",
+        "GPU for some seconds of the visitor's quota; where none is to be had, a recorded run is shown, which says so.",
         {"python_version": "3.12.12", "startup_duration_timeout": "1h"},
     ),
 }
@@ -68,7 +68,7 @@ def command(options: argparse.Namespace) -> None:
     print(
         f"{out} is ready. For a new Space: hf repos create specviz --type space --sdk gradio --flavor {hardware.flavor}"
     )
-    print(f"Then, and again after every change: hf upload specviz {out} . --type space")
+    print(f"Then: hf upload specviz {out} . --type space (after a change, write the folder anew and upload it again)")
 
 
 def check_empty(out: Path) -> None:

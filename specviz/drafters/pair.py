@@ -5,14 +5,16 @@ from __future__ import annotations
 from specviz import memory
 from specviz.drafters.draft_model import compare_vocabularies
 from specviz.errors import UserError
+from specviz.models.cache import PrefixCache
 from specviz.models.examine import Examined
 from specviz.models.kinds import is_dflash
 
 
 def check_target(target: Examined) -> None:
-    """Raise UserError for a model that can only draft."""
+    """Raise UserError for a model that can only draft, or that can't take tokens back."""
     if is_dflash(target.config.model_type):
         raise UserError(f"{target.source.name} is a DFlash draft model, which can only draft; name it as the drafter.")
+    PrefixCache(target.config.get_text_config(decoder=True))
 
 
 def check_pair(
@@ -40,6 +42,7 @@ def check_pair(
                 f"{drafter.source.name} is a DFlash draft model, so choose the drafter `library` with the method "
                 "`dflash`."
             )
+        _check_cache(drafter)
         note = _compare_tokenizers(target, drafter)
     memory.check(
         memory.estimate(
@@ -55,6 +58,18 @@ def check_pair(
         )
     )
     return note
+
+
+def _check_cache(drafter: Examined) -> None:
+    """Raises UserError for a draft model that can't take tokens back."""
+    try:
+        is_recurrent = PrefixCache(drafter.config.get_text_config(decoder=True)).is_recurrent
+    except UserError as error:
+        raise UserError(f"{drafter.source.name} can't draft ({str(error).rstrip('.')}).") from error
+    if is_recurrent:
+        raise UserError(
+            f"{drafter.source.name} has recurrent layers, which can't take tokens back, so choose another draft model."
+        )
 
 
 def _compare_tokenizers(target: Examined, drafter: Examined) -> str | None:

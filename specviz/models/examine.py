@@ -75,7 +75,7 @@ def examine_folder(source: ModelSource, folder: Path) -> Examined:
         state = "is a file" if folder.exists() else "does not exist"
         raise UserError(f"The folder {folder} {state}, so give a folder that holds a model.")
     files = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
-    return _examine(source, f"The folder {folder}", folder, files, None)
+    return _examine(source, str(folder), folder, files, None)
 
 
 def examine_hub(source: ModelSource, *, offline: bool, progress: Progress) -> Examined:

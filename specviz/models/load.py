@@ -93,8 +93,11 @@ def load_model(
             trust_remote_code=False,
             local_files_only=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # told below, in words
             **unpacking,
         )
+        if wrong := sorted(str(key) for key, *_ in info["mismatched_keys"]):
+            raise ValueError(f"{len(wrong)} tensors have other shapes than its config says, first {wrong[0]}")
         if missing := sorted(info["missing_keys"]):  # transformers would make them up
             raise ValueError(f"{len(missing)} tensors are missing, first {missing[0]}")
         tokenizer = None

@@ -95,8 +95,8 @@ def plan(
         rooms = ", ".join(f"{place} {memory.human(room)}" for place, room in free.items())
         raise NotEnoughMemory(
             f"{name} needs about {memory.human(need.total)} of memory, and no way was found to share it out so that "
-            f"each part fits into what is free ({rooms}), so choose fewer tokens, a 16-bit dtype or a smaller pairing, "
-            "or close other programs."
+            f"each part fits into what is free ({rooms}), so choose fewer tokens, "
+            "a 16-bit number format or a smaller model, or close other programs."
         )
     need = replace(need, available=sum(free[place] for place in set(devices.values())))
     return Placement(devices, need, (_describe(devices, model, name),))

@@ -21,6 +21,7 @@ Value = Any  # what a Gradio component takes
 
 FALLBACK = {"ngram_min": 1, "ngram_max": 3, "exit_layer": 8, "gamma": 4}  # where a preset names no default
 LOOK_UP_SECONDS = 0.3
+READABLE = "The recorded runs can be read all the same."
 STILL_THERE = "The recorded runs can be read without it, and Run tries again."
 
 
@@ -66,7 +67,8 @@ class Controls:
         return self.explorer.pairings
 
     def choose_drafter(self, pairing_id: str, title: str) -> Drafting:
-        return drafting(form.drafter_preset(self.pairings[pairing_id], title))
+        preset = next((each for each in self.pairings[pairing_id].drafters if each.title == title), None)
+        return drafting(preset) if preset else Drafting(SKIP, SKIP, SKIP)  # of a pairing that was chosen before
 
     def choose_pairing(self, pairing_id: str) -> list[Value]:
         """What to know of it, its drafters, how it reads prompts, and what follows the first of its drafters."""
@@ -91,9 +93,18 @@ class Controls:
         kept = Kept((prompt, history), gr.update(visible=True)) if self._is_own(prompt, history) else Kept()
         screen = Screen()
         if id in self.recordings and not self.explorer.visits.is_running(session(request)):
-            screen = screens.recorded(self.recordings[id], preset.title)
+            screen = self.recorded(self.recordings[id], self.pairings[pairing_id])
         groups = drafting(preset)
         return [*kept, groups.note, groups.ngram, groups.exit, *filled(example, preset), *talk(()), *screen]
+
+    def recorded(self, recording: Recording, chosen: Pairing) -> Screen:
+        """A recorded run under its own drafter's name, and a word on its target where that is not the chosen one."""
+        run = recording.trace.run
+        pairing = next((each for each in self.pairings.values() if each.target.name == run.target), chosen)
+        title = next((each.title for each in pairing.drafters if each.kind == run.drafter), run.drafter)
+        if pairing.target == chosen.target:
+            return screens.recorded(recording, title)
+        return screens.recorded(recording, title, f"Recorded with {run.target}; Run uses {chosen.target.name}.")
 
     def _is_own(self, prompt: Any, history: History) -> bool:
         """Whether there is something of the visitor's own to keep, of a size that the page takes."""
@@ -125,7 +136,7 @@ class Controls:
         loaded = models.there(pairing, preset.model, dtype)
         if loaded is None:
             if why := obstacle(pairing, models).sentence:
-                yield screens.status("failed", why, detail=STILL_THERE)
+                yield screens.status("failed", why, detail=READABLE)
                 return
             if not comes_at_once(pairing, preset.model):
                 yield screens.status("waiting", f"Run downloads {pairing.title} first.")

@@ -140,9 +140,8 @@ def first_screen(controls: Controls) -> Screen:
     if not controls.recordings:
         none: dict[str, Any] = {"histogram": None, "survival": None, "time_share": None}
         return Screen(tokens="", verdict=screens.empty(), race="", details="", exchange=(), **none)
-    id, recording = next(iter(controls.recordings.items()))
-    preset = preset_of(next(iter(controls.pairings.values())), controls.examples[id].drafter)
-    return screens.recorded(recording, preset.title)
+    recording = next(iter(controls.recordings.values()))
+    return controls.recorded(recording, next(iter(controls.pairings.values())))
 
 
 def _wire_settings(controls: Controls, made: Fields) -> None:
@@ -150,9 +149,9 @@ def _wire_settings(controls: Controls, made: Fields) -> None:
     made.form.drafter.input(
         controls.choose_drafter, [made.form.pairing, made.form.drafter], [*made.drafting], **AT_ONCE
     )
-    # Not `input`: a list that is only passed by keyboard sends that too, and would undo the choice of the drafter.
+    # Not `input`, which a list that is only passed by keyboard sends too, and not `select`, which the keyboard doesn't.
     outputs = [made.about, made.form.drafter, made.form.template, *made.drafting]
-    made.form.pairing.select(controls.choose_pairing, made.form.pairing, outputs, **AT_ONCE)
+    made.form.pairing.change(controls.choose_pairing, made.form.pairing, outputs, **AT_ONCE)
 
 
 def _wire_own(controls: Controls, asking: Asking, made: Fields, fields: OwnFields, status: gr.HTML) -> None:
@@ -163,13 +162,17 @@ def _wire_own(controls: Controls, asking: Asking, made: Fields, fields: OwnField
     outputs = Brought(fields.card, fields.check, fields.cancel, fields.made, made.form.pairing)
     waiting: dict[str, Any] = {"show_progress": "hidden", **PRIVATE}
     asked = [fields.target, fields.drafter, made.form.precision]
-    loading = [status, fields.check, fields.cancel]
+    loading = [status, fields.card, fields.check, fields.cancel]
     for event in (fields.check.click, fields.target.submit, fields.drafter.submit):
-        checked = event(own.check, asked, [*outputs], concurrency_id="own", concurrency_limit=1, **waiting)
+        begun = event(own.begin, None, [fields.card, fields.check, fields.cancel], **AT_ONCE)
+        checked = begun.then(own.check, asked, [*outputs], concurrency_id="own", concurrency_limit=1, **waiting)
         chosen = checked.then(partial(own.follow, count=len(following)), fields.made, following, **AT_ONCE)
         loaded = chosen.then(own.load, [fields.made, made.form.precision], loading, **waiting)
         loaded.then(controls.check_memory, form_in, made.memory, **LOOKING)
     fields.cancel.click(own.cancel, None, None, **AT_ONCE)
+    page = gr.context.Context.root_block
+    assert isinstance(page, gr.Blocks)
+    page.load(own.listed, None, made.form.pairing, **AT_ONCE)
 
 
 def _wire_examples(controls: Controls, asking: Asking, made: Fields, outputs: Screen) -> None:
@@ -222,7 +225,7 @@ def _wire_model(controls: Controls, asking: Asking, made: Fields, status: gr.HTM
     form_in = [asking.talk.history, *made.form]
     page = gr.context.Context.root_block
     assert isinstance(page, gr.Blocks)
-    for event in (page.load, made.form.precision.input, made.form.pairing.select, made.form.drafter.input):
+    for event in (page.load, made.form.precision.input, made.form.pairing.change, made.form.drafter.input):
         watched = event(controls.watch, model_of(made), status, **WATCHING)
         watched.then(controls.check_memory, form_in, made.memory, **LOOKING)
     for event in (made.form.gamma.release, made.form.max_new_tokens.release):

@@ -60,8 +60,9 @@ def facts(pairing: Pairing) -> list[tuple[str, str]]:
     drafting = {preset.model.id: preset.model for preset in pairing.drafters if preset.model is not None}
     lines = [("Target", _model(pairing.target))]
     lines += [("Drafts", _model(model)) for model in drafting.values()]
-    device = "a GPU and " if pairing.hardware == "accelerator" else ""
-    return [*lines, ("Needs", f"{device}{memory.human(pairing.memory_mb * MB)} of memory with its dearest drafter")]
+    on_gpu = pairing.hardware == "accelerator"
+    amount = f"{'a GPU and ' if on_gpu else ''}{memory.human(pairing.memory_mb * MB)} of memory"
+    return [*lines, ("Needs", f"{amount}, with its dearest drafter, in {'16 bits' if on_gpu else 'float32'}")]
 
 
 def _model(model: ModelSource) -> str:

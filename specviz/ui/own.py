@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from specviz.ui.screens import SKIP
 
 Value = Any  # what a Gradio component takes
 log = logging.getLogger(__name__)
+LOAD, CANCEL = "Load", "Cancel"
 HINT = "A folder, or a Hub id such as owner/name. Safetensors only; code that comes with a model is never run."
 
 
@@ -43,8 +45,8 @@ def own_fields() -> OwnFields:
             "", label="Drafter", info="The same, or empty: the target alone.", max_lines=1, elem_id="own-drafter"
         )
         with gr.Row(elem_classes="sv-buttons"):
-            check = gr.Button("Load", min_width=0, elem_id="own-check")
-            cancel = gr.Button("Cancel", min_width=0, interactive=False, elem_id="own-cancel")
+            check = gr.Button(LOAD, min_width=0, elem_id="own-check")
+            cancel = gr.Button(CANCEL, min_width=0, interactive=False, elem_id="own-cancel")
         card = view("result_view.js", "", elem_id="own-card", elem_classes="sv-about")
     return OwnFields(target, drafter, check, cancel, card, gr.State(None))
 
@@ -65,11 +67,15 @@ class OwnModels:
 
     controls: Controls
     _cancelled: threading.Event = field(default_factory=threading.Event)
+    _facts: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # of the pairings that were made
 
-    def check(self, target: str, drafter: str, precision: str) -> Iterator[Brought]:
-        """Examine the two, and put the pairing that they make on the list, chosen."""
+    def begin(self) -> tuple[Value, Value, Value]:
+        """From here on there is something to cancel: the card, and the two buttons."""
         self._cancelled.clear()
-        yield BUSY._replace(card=screens.about([], ("Looking at the small files", "muted")))
+        return screens.about([], ("Looking at the small files", "muted")), *buttons(is_busy=True)
+
+    def check(self, target: str, drafter: str, precision: str) -> Brought:
+        """Examine the two, and put the pairing that they make on the list, chosen."""
         models = self.controls.explorer.models
         try:
             found = own.own_pairing(
@@ -81,31 +87,38 @@ class OwnModels:
                 progress=self._progress,
             )
         except Cancelled:
-            yield READY._replace(card=screens.about([], ("Cancelled", "muted")))
+            return _ready(screens.about([], ("Cancelled", "muted")))
         except UserError as error:
-            yield READY._replace(card=screens.about([], (str(error), "error")))
+            return _ready(screens.about([], (str(error), "error")))
         except Exception:
             log.exception("a check failed")
-            yield READY._replace(card=screens.about([], (UNEXPECTED, "error")))
+            return _ready(screens.about([], (UNEXPECTED, "error")))
         else:
             pairing = found.pairing
             self.controls.pairings[pairing.id] = pairing
             listed = gr.update(choices=choices(self.controls.pairings, models), value=pairing.id)
-            yield BUSY._replace(card=screens.about(facts(found)), made=pairing.id, pairing=listed)
+            self._facts[pairing.id] = facts(found)
+            return Brought(screens.about(facts(found)), made=pairing.id, pairing=listed)
 
     def follow(self, made: str | None, count: int) -> list[Value]:
         """What follows the choice of a pairing: `count` outputs."""
         return [SKIP] * count if made is None else self.controls.choose_pairing(made)
 
-    def load(self, made: str | None, precision: str) -> Iterator[tuple[Value, Value, Value]]:
-        """Fetch and load what has been checked; the model's state, and the two buttons."""
+    def listed(self) -> Value:
+        """The list of pairings, with those that were made before the page was opened."""
+        return gr.update(choices=choices(self.controls.pairings, self.controls.explorer.models))
+
+    def load(self, made: str | None, precision: str) -> Iterator[tuple[Value, Value, Value, Value]]:
+        """Fetch and load what has been checked; the model's state, the same in the card, and the two buttons."""
         if made is None:
             return
         pairing = self.controls.pairings[made]
         dtype = form.EXACT if precision == form.EXACT else None
+        card = ""
         for status in self.controls.load(pairing, pairing.drafters[0].model, dtype):
-            yield status, BUSY.check, BUSY.cancel
-        yield SKIP, READY.check, READY.cancel
+            card = screens.about(self._facts[made], _headline(status))
+            yield status, card, SKIP, SKIP
+        yield SKIP, *_ready(card)[:3]
 
     def _progress(self, doing: str, fraction: float | None) -> None:
         if self._cancelled.is_set():
@@ -117,8 +130,20 @@ class OwnModels:
         self.controls.explorer.models.cancel()
 
 
-BUSY = Brought(check=gr.update(interactive=False), cancel=gr.update(interactive=True))
-READY = Brought(check=gr.update(interactive=True), cancel=gr.update(interactive=False))
+def buttons(is_busy: bool) -> tuple[Value, Value]:
+    """Load and Cancel. Their labels are sent along: in a part of the page that unfolds, Gradio loses them otherwise."""
+    return gr.update(value=LOAD, interactive=not is_busy), gr.update(value=CANCEL, interactive=is_busy)
+
+
+def _ready(card: str) -> Brought:
+    return Brought(card, *buttons(is_busy=False))
+
+
+def _headline(status: str) -> tuple[str, str]:
+    """A state of the model, as the page says it elsewhere, for the card: text and tone."""
+    state = json.loads(status)
+    share = "" if state["fraction"] is None else f" ({state['fraction']:.0%})"
+    return state["text"] + share, {"ready": "good", "failed": "error"}.get(state["state"], "muted")
 
 
 def facts(found: own.Own) -> list[tuple[str, str]]:

@@ -49,12 +49,12 @@ class Screen(NamedTuple):
         return self._replace(exchange=exchange, follow_up=gr.update(visible=has_answer, interactive=True))
 
 
-def recorded(recording: Recording, drafter: str) -> Screen:
-    """A recorded run, as it was when it ended."""
+def recorded(recording: Recording, drafter: str, remark: str = "") -> Screen:
+    """A recorded run, as it was when it ended. remark: what has to be said before anything else."""
     record = _ended(recording, drafter)
     return Screen(
         tokens=wire.whole(recording.trace),
-        verdict=_outcome(record, TokenText(None), "recorded"),
+        verdict=_outcome(record, TokenText(None), "recorded", remark),
         race=race.lanes(record),
         details=details(record),
         stepping=None,
@@ -230,7 +230,7 @@ def budget(needed: memory.Budget) -> str:
     )
 
 
-def _outcome(record: Record, text: TokenText, kind: str) -> str:
+def _outcome(record: Record, text: TokenText, kind: str, remark: str = "") -> str:
     """The verdict's card of a run that is over."""
     sentence, equality, why = report.verdict(record), report.equality(record, text), report.reason(record)
     spoken = ["".join(words for words, _ in sentence), why]
@@ -238,7 +238,7 @@ def _outcome(record: Record, text: TokenText, kind: str) -> str:
         spoken.append(f"Output {equality['label']}: {equality['text']}")
     return _card(
         headline=sentence,
-        status=why,
+        status=f"{remark} {why}".strip(),
         equality=equality,
         tiles=report.tiles(record),
         source=_source(kind, facts.source(record.run, record.drafter)),

@@ -101,6 +101,21 @@ def test_during_a_run_of_ones_own_an_example_changes_the_form_only():
     assert screen == Screen()
 
 
+def test_a_recorded_run_keeps_its_drafters_name_whatever_pairing_is_chosen():
+    made, _ = controls()
+    here = json.loads(example(made, "translation")[3].verdict)
+    assert here["source"]["text"].startswith("Early exit · gamma 3 · SmolLM2-135M-Instruct")
+    elsewhere = made.show_example("translation", "", (), "smollm2-360m", ANN)[-len(Screen._fields) :]
+    shown = json.loads(Screen(*elsewhere).verdict)
+    assert shown["source"] == here["source"]
+    assert shown["status"].startswith("Recorded with SmolLM2-135M-Instruct; Run uses SmolLM2-360M-Instruct.")
+
+
+def test_a_drafter_of_the_pairing_before_changes_nothing():
+    made, _ = controls()
+    assert set(map(str, made.choose_drafter("qwen3-8b", "Early exit"))) == {str(SKIP)}
+
+
 def test_without_recordings_an_example_fills_the_form_only():
     stage, _ = explorer()
     _, values, _, screen = example(Controls(stage, EXAMPLES, {}), "code")

@@ -56,8 +56,8 @@ def own() -> OwnModels:
 
 
 def checked(own: OwnModels, target: object, drafter: object = "") -> Brought:
-    *_, last = own.check(str(target), str(drafter), "default")
-    return last
+    own.begin()
+    return own.check(str(target), str(drafter), "default")
 
 
 def said(card: str) -> list[tuple[str, str]]:
@@ -120,21 +120,22 @@ def test_what_nobody_foresaw_is_one_sentence_too(own, monkeypatch):
 
 
 def test_a_check_and_a_download_can_be_given_up(hub, own, small):
-    checking = own.check("someone/large", "", "default")
-    next(checking)
+    _, check, cancel = own.begin()
+    assert (check["interactive"], cancel["interactive"]) == (False, True)
     own.cancel()
-    assert said(next(checking).card) == [("Cancelled", "muted")]
+    assert said(own.check("someone/large", "", "default").card) == [("Cancelled", "muted")]
     hub.pause = 0.5
     found = checked(own, "someone/large")
     own.controls.explorer.models._loader = loaded.load
     loading = own.load(found.made, "default")
-    status, check, cancel = next(loading)
+    status, card, check, cancel = next(loading)
     assert json.loads(status)["state"] == "loading"
-    assert (check["interactive"], cancel["interactive"]) == (False, True)
+    assert said(card)[0][1] == "muted" and check == cancel == module.SKIP
     threading.Timer(0.2, own.cancel).start()
     began = time.monotonic()
-    *_, (status, _, _), (_, check, cancel) = loading
+    *_, (status, *_), (_, card, check, cancel) = loading
     assert "cancelled" in json.loads(status)["text"] and time.monotonic() - began < 10
+    assert said(card) == [("Loading was cancelled; what has come so far is kept.", "muted")]
     assert (check["interactive"], cancel["interactive"]) == (True, False)
 
 
@@ -178,7 +179,29 @@ def test_an_own_pair_is_fetched_and_run(page, hub, small):
 def test_what_does_not_work_is_said_where_it_was_asked(page):
     bring(page, "someone/none")
     wait_for_text(page, "has no public model someone/none", within="#own-card")
-    assert page.locator("#own-cancel").is_disabled() and page.locator("#own-check").is_enabled()
+    for _ in range(2):  # the buttons are themselves again each time
+        page.wait_for_function("!document.querySelector('#own-check').disabled")
+        assert [page.inner_text(f"#own-{name}") for name in ("check", "cancel")] == ["Load", "Cancel"]
+        assert page.locator("#own-cancel").is_disabled()
+        page.click("#own-check")
+        wait_for_text(page, "has no public model someone/none", within="#own-card")
+
+
+def test_what_fails_as_it_is_loaded_is_said_in_the_card(page, tmp_path):
+    files = chatting(1)
+    config = json.loads(files["config.json"])
+    config["intermediate_size"] += 8
+    bring(page, fake_hub.write(tmp_path / "crooked", {**files, "config.json": json.dumps(config).encode()}))
+    wait_for_text(page, "have other shapes than its config says", within="#own-card")
+
+
+def test_a_pair_is_on_the_list_after_a_reload(page, small):
+    bring(page, small)
+    wait_for_text(page, "small is ready", within="#own-card")
+    with visit(page.context.browser, page.url) as again:
+        again.click("#pairing input")
+        again.click("[role=option][aria-label='small']")
+        wait_for_text(again, "small is ready", within="#status")
 
 
 # --- where it may be used -----------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from browser import (
 from playwright.sync_api import Page
 from stage import Loader, made, timeless
 
+from specviz.presets import load_pairings
 from specviz.ui import build_demo
 
 pytestmark = pytest.mark.browser
@@ -365,3 +366,30 @@ def test_the_default_target_runs_in_the_browser(browser, default_target):
         assert [step.committed for step in saved_trace(page).steps] == [step.committed for step in trace.steps]
         check_text(page, trace)
         assert "SmolLM2-135M-Instruct" in lines(page)["Run"]
+
+
+# --- pairings ------------------------------------------------------------------------------------------------
+
+
+def offered(page: Page) -> list[str]:
+    return page.locator("#drafter label").all_inner_texts()
+
+
+@pytest.mark.parametrize("by", ["mouse", "keyboard"])
+def test_a_pairing_brings_its_drafters_by_mouse_and_by_keyboard(browser, stage, by):
+    address, _, _ = stage
+    titles = [preset.title for preset in load_pairings()["gpt2"].drafters]
+    with visit(browser, address) as page:
+        before = offered(page)
+        page.click("#pairing input")
+        if by == "mouse":
+            page.locator("[role=option]", has_text="GPT-2").first.click()
+        else:
+            for key in ("ArrowDown", "ArrowDown", "Enter"):
+                page.keyboard.press(key)
+        page.wait_for_function("titles => [...document.querySelectorAll('#drafter label')].length === titles", arg=3)
+        assert [text.strip() for text in offered(page)] == titles != before
+        wait_for_text(page, "Run downloads GPT-2 first.", within="#status")
+        page.click("#examples >> text=Translation")
+        wait_for_text(page, "Recorded with SmolLM2-135M-Instruct; Run uses GPT-2.", within="#verdict")
+        assert "Early exit" in page.inner_text("#verdict .sv-source")
