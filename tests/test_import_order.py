@@ -15,9 +15,8 @@ PACKAGE = Path(__file__).parent.parent / "specviz"
 # the engine, where a run ends, its clock and its record.
 ENGINE_HALF = (
     ("errors",),
-    ("refusals",),
     ("trace", "comparison", "decoding.sampling", "decoding.draft", "presets", "recordings"),
-    ("decoding.verify", "models", "memory"),
+    ("decoding.verify", "models", "memory", "refusals"),
     ("prompts",),
     ("drafters",),
     ("decoding",),

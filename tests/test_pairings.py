@@ -119,7 +119,7 @@ def test_the_pairings_cover_families_and_kinds():
     methods = {preset.defaults.get("method") for pairing in PAIRINGS.values() for preset in pairing.drafters}
     assert methods == {None, "universal", "mtp"}
     for pairing in PAIRINGS.values():
-        assert [preset.kind for preset in pairing.drafters[:2]] == ["plain", "ngram"]
+        assert pairing.drafters[0].kind == "plain" and any(preset.kind == "ngram" for preset in pairing.drafters)
 
 
 @pytest.mark.parametrize(("pairing", "preset"), CASES)
@@ -174,8 +174,8 @@ def total_bytes(pairing: Pairing, preset: DrafterPreset) -> int:
 
 def test_multi_token_prediction_counts_in_the_memory():
     pairing = PAIRINGS["mellum2.1-12b-mtp"]
-    plain, _, mtp = (total_bytes(pairing, preset) for preset in pairing.drafters)
-    assert mtp - plain > 2 * mtp_parameters(full(pairing.target).get_mtp_config())
+    total = {preset.kind: total_bytes(pairing, preset) for preset in pairing.drafters}
+    assert total["library"] - total["plain"] > 2 * mtp_parameters(full(pairing.target).get_mtp_config())
 
 
 def mtp_parameters(config: PretrainedConfig) -> int:

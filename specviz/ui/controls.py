@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from specviz.errors import Cancelled, UserError
+from specviz.loaded import Loaded
 from specviz.presets import DrafterPreset, ModelSource, Pairing
 from specviz.recordings import Example, Recording
 from specviz.ui import form, screens
@@ -128,20 +129,30 @@ class Controls:
 
     def watch(self, pairing_id: str, drafter: str, precision: str) -> Iterator[str]:
         """Load the model while the visitor reads, and say how far it is. What is large waits for Run."""
-        models, pairing = self.explorer.models, self.pairings.get(pairing_id)
-        if pairing is None:
+        if pairing_id not in self.pairings:
             return
-        preset = next((each for each in pairing.drafters if each.title == drafter), first_drafter(pairing))
-        dtype = form.EXACT if precision == form.EXACT else None
-        loaded = models.there(pairing, preset.model, dtype)
-        if loaded is None:
+        models, (pairing, drafts, dtype) = self.explorer.models, self._wanted(pairing_id, drafter, precision)
+        if models.there(pairing, drafts, dtype) is None:
             if why := obstacle(pairing, models).sentence:
                 yield screens.status("failed", why, detail=READABLE)
                 return
-            if not comes_at_once(pairing, preset.model):
+            if not comes_at_once(pairing, drafts):
                 yield screens.status("waiting", f"Run downloads {pairing.title} first.")
                 return
-        yield from self.load(pairing, preset.model, dtype)
+        yield from self.load(pairing, drafts, dtype)
+
+    def state(self, pairing_id: str, drafter: str, precision: str) -> Value:
+        """That the model is there, if it is: a run may have loaded it."""
+        if pairing_id not in self.pairings:
+            return SKIP
+        loaded = self.explorer.models.there(*self._wanted(pairing_id, drafter, precision))
+        return SKIP if loaded is None else ready(loaded)
+
+    def _wanted(self, pairing_id: str, drafter: str, precision: str) -> tuple[Pairing, ModelSource | None, str | None]:
+        """Which models the controls ask for, and in what number format if not the server's own."""
+        pairing = self.pairings[pairing_id]
+        preset = next((each for each in pairing.drafters if each.title == drafter), first_drafter(pairing))
+        return pairing, preset.model, form.EXACT if precision == form.EXACT else None
 
     def load(self, pairing: Pairing, drafts: ModelSource | None, dtype: str | None) -> Iterator[str]:
         """Load the models, unless they are there, and say how far that is."""
@@ -161,10 +172,7 @@ class Controls:
         except Exception:  # which is in the log
             yield screens.status("failed", "The model can't be loaded; the server's log says why.", detail=STILL_THERE)
         else:
-            number_format = str(loaded.target.dtype).removeprefix("torch.")
-            with_it = f" with {loaded.assistant.name}" if loaded.assistant else ""
-            ready = f"{loaded.target.name}{with_it} is ready · {number_format}"
-            yield screens.status("ready", ready, detail=" ".join(loaded.notes))
+            yield ready(loaded)
 
     def check_memory(self, history: History, *values: Value) -> str:
         """The memory bar for the form as it stands; nothing before the model is there, or where the form is wrong."""
@@ -176,6 +184,14 @@ class Controls:
             return screens.budget(with_what_is_loaded(ask.needs(loaded, history)))
         except UserError:
             return ""  # Run says what is wrong with the form
+
+
+def ready(loaded: Loaded) -> str:
+    """The state of models that are there."""
+    number_format = str(loaded.target.dtype).removeprefix("torch.")
+    with_it = f" with {loaded.assistant.name}" if loaded.assistant else ""
+    text = f"{loaded.target.name}{with_it} is ready · {number_format}"
+    return screens.status("ready", text, detail=" ".join(loaded.notes))
 
 
 def first_drafter(pairing: Pairing) -> DrafterPreset:

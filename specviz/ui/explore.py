@@ -210,7 +210,7 @@ def _wire_run(controls: Controls, asking: Asking, made: Fields, outputs: Screen,
         asked = button.click(arrive, None, list(outputs), **AT_ONCE)
         done = asked.then(work, [*states, *made.form], list(outputs), **ON_MODEL)
         done.failure(explorer.failed, None, list(outputs), **AT_ONCE)
-        done.then(controls.watch, model_of(made), status, **WATCHING)  # the run may have loaded it
+        done.then(controls.state, model_of(made), status, **AT_ONCE)  # the run may have loaded it
     said = asking.stop.click(None, None, asking.stop, js=STOPPING, **PRIVATE)
     said.then(explorer.stop, None, list(outputs), **AT_ONCE)
 

@@ -537,7 +537,8 @@ def answered(work: Callable[[threading.Event], answers.Work]) -> list[answers.An
         with ThreadPoolExecutor(1) as threads:
             return [told async for told in answers.answers(work, Visits(), "ann", threads)]
 
-    return asyncio.run(ask())
+    with ThreadPoolExecutor(1) as other:  # in this thread a loop may be running, that of the browser
+        return other.submit(asyncio.run, ask()).result()
 
 
 ASKER: ContextVar[str] = ContextVar("whose request it is", default="nobody")
@@ -576,4 +577,4 @@ def test_the_script_of_the_readme_runs_against_the_app(capsys):
     said = capsys.readouterr().out
     assert re.match(r"Runs here: \['smollm2-135m'", said)
     assert re.search(r"at \d+\.\d+ times the speed", said)
-    assert re.search(r"Early exit over n-gram lookup: \d+\.\d+ \[\d+\.\d+, \d+\.\d+\] same output: True", said)
+    assert re.search(r"Early exit over n-gram lookup: \d+\.\d+, same output: True", said)

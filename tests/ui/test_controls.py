@@ -294,6 +294,15 @@ def test_the_memory_bar_stands_once_the_model_is_there_and_the_form_is_right():
     assert made.check_memory((), *FORM._replace(prompt="")) == ""
 
 
+def test_after_a_run_the_state_says_what_is_there_and_loads_nothing():
+    made, loader = controls()
+    asked = ("smollm2-135m", "N-gram lookup", "default")
+    assert made.state(*asked) == SKIP and made.state("no such", *asked[1:]) == SKIP and loader.calls == 0
+    list(made.watch(*asked))
+    assert json.loads(made.state(*asked))["state"] == "ready" and loader.calls == 1
+    assert made.state("smollm2-135m", "N-gram lookup", "float32") == SKIP
+
+
 def test_stop_gives_a_download_up_for_which_nobody_else_waits():
     gone = threading.Event()
 

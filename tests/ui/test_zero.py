@@ -365,7 +365,7 @@ def test_on_zerogpu_the_app_loads_first_and_offers_what_it_has_loaded(monkeypatc
     monkeypatch.setattr(zero, "IS_ON", True)
     monkeypatch.setattr(zero, "load", lambda pairings, *, offline: pairings)
     monkeypatch.setattr(app, "build_demo", lambda loader, *, pairings, worker: (loader, list(pairings), worker))
-    monkeypatch.setattr(app, "serve", lambda demo, host, port: offered.append(demo))
+    monkeypatch.setattr(app, "serve", lambda demo, *where: offered.append(demo))
     monkeypatch.setattr(sys, "argv", ["app.py"])
     app.main()
     monkeypatch.setenv("SPECVIZ_PAIRINGS", "qwen3-8b, smollm2-135m")
