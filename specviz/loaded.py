@@ -74,15 +74,15 @@ def load(
     asked = (on, pick_dtype(dtype, on))
     fitting = [ready for ready in having if ready.asked == asked]
     with_target = next((ready for ready in fitting if ready.pairing.target == chosen.target), None)
-    with_helper = next((ready for ready in fitting if drafts is not None and ready.drafts == drafts), None)
-    helper = with_helper.assistant if with_helper else None
-    if with_target and (drafts is None or helper):
-        return replace(with_target, pairing=chosen, drafts=drafts, assistant=helper)
+    with_assistant = next((ready for ready in fitting if drafts is not None and ready.drafts == drafts), None)
+    assistant = with_assistant.assistant if with_assistant else None
+    if with_target and (drafts is None or assistant):
+        return replace(with_target, pairing=chosen, drafts=drafts, assistant=assistant)
     target = examine(chosen.target, offline=offline, progress=progress)
     drafter = None if drafts is None else examine(drafts, offline=offline, progress=progress)
-    _check(chosen, target, drafter, asked, with_target, helper)
+    _check(chosen, target, drafter, asked, with_target, assistant)
     weights = None if with_target else obtain(target, offline=offline, progress=progress)
-    helper_weights = None if drafter is None or helper else obtain(drafter, offline=offline, progress=progress)
+    assistant_weights = None if drafter is None or assistant else obtain(drafter, offline=offline, progress=progress)
     with _loading:
         if progress:
             progress("loading the model", None)
@@ -90,13 +90,13 @@ def load(
             assert with_target is not None
             found = replace(with_target, pairing=chosen)
         else:
-            reserve = _need(drafter, asked) if drafter and helper_weights else 0
+            reserve = _need(drafter, asked) if drafter and assistant_weights else 0
             found = _load_target(chosen, weights, asked, reserve)
-        if drafts is not None and helper_weights is not None:
-            helper = _load_assistant(drafts, helper_weights, found.target)
+        if drafts is not None and assistant_weights is not None:
+            assistant = _load_assistant(drafts, assistant_weights, found.target)
         gc.collect()
         gc.freeze()  # what is loaded stays; without this, Python looks through all of it again and again while decoding
-    return replace(found, drafts=drafts, assistant=helper)
+    return replace(found, drafts=drafts, assistant=assistant)
 
 
 def _check(
@@ -105,11 +105,11 @@ def _check(
     drafter: Examined | None,
     asked: tuple[torch.device, torch.dtype],
     with_target: Loaded | None,
-    helper: Assistant | None,
+    assistant: Assistant | None,
 ) -> None:
     """Whether the models fit each other and, with what is there of them already, in memory."""
     device, dtype = asked
-    there = [*([with_target.target.model] if with_target else []), *([helper.model] if helper else [])]
+    there = [*([with_target.target.model] if with_target else []), *([assistant.model] if assistant else [])]
     kind = next((each.kind for each in pairing.drafters if drafter and each.model == drafter.source), "plain")
     check_pair(
         target,

@@ -60,12 +60,12 @@ def own_pairing(
         precision = pick_dtype(dtype, on)
         found = examine(own_model(target), offline=offline, progress=progress)
         check_target(found)
-        helper = examine(own_model(drafter), offline=offline, progress=progress) if drafter.strip() else None
-        kind = (kind or drafting_kind(found, helper)) if helper else "plain"
+        beside = examine(own_model(drafter), offline=offline, progress=progress) if drafter.strip() else None
+        kind = (kind or drafting_kind(found, beside)) if beside else "plain"
         sizes = {"dtype_bytes": precision.itemsize, "context_tokens": CONTEXT, "gamma": GAMMA}
         free, packed = sum(free_memory(on).values()), packs(on, precision)
-        note = check_pair(found, helper, kind, **sizes, available=free, packed=packed)
-        return Own(_pairing(found, helper, kind, precision, packed), found, helper, note)
+        note = check_pair(found, beside, kind, **sizes, available=free, packed=packed)
+        return Own(_pairing(found, beside, kind, precision, packed), found, beside, note)
 
 
 def drafting_kind(target: Examined, drafter: Examined) -> str:

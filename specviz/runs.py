@@ -134,10 +134,10 @@ def needs(
     """What a run should need, from the configs alone, and what its device has left besides what is loaded."""
     target = loaded.target
     is_itself = drafter_kind == "draft-model" and loaded.assistant is None
-    helper = loaded.assistant.model.config if loaded.assistant and drafter_kind in ASSISTED else None
+    assistant = loaded.assistant.model.config if loaded.assistant and drafter_kind in ASSISTED else None
     need = memory.estimate(
         target.config,
-        drafter_config=target.config if is_itself else helper,
+        drafter_config=target.config if is_itself else assistant,
         mtp=drafter_kind == "library" and drafter_settings.get("method") == "mtp",
         dtype_bytes=target.dtype.itemsize,
         context_tokens=context_tokens,
