@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -155,10 +154,9 @@ def _wire_settings(controls: Controls, made: Fields) -> None:
 
 
 def _wire_own(controls: Controls, asking: Asking, made: Fields, fields: OwnFields, status: gr.HTML) -> None:
-    """Check what was named, choose the pairing that it makes, and load that."""
+    """Check what was named, and load it. The choice of the pairing that it makes is followed as any other."""
     own = OwnModels(controls)
     form_in = [asking.talk.history, *made.form]
-    following = [made.about, made.form.drafter, made.form.template, *made.drafting]
     outputs = Brought(fields.card, fields.check, fields.cancel, fields.made, made.form.pairing)
     waiting: dict[str, Any] = {"show_progress": "hidden", **PRIVATE}
     asked = [fields.target, fields.drafter, made.form.precision]
@@ -166,8 +164,7 @@ def _wire_own(controls: Controls, asking: Asking, made: Fields, fields: OwnField
     for event in (fields.check.click, fields.target.submit, fields.drafter.submit):
         begun = event(own.begin, None, [fields.card, fields.check, fields.cancel], **AT_ONCE)
         checked = begun.then(own.check, asked, [*outputs], concurrency_id="own", concurrency_limit=1, **waiting)
-        chosen = checked.then(partial(own.follow, count=len(following)), fields.made, following, **AT_ONCE)
-        loaded = chosen.then(own.load, [fields.made, made.form.precision], loading, **waiting)
+        loaded = checked.then(own.load, [fields.made, made.form.precision], loading, **waiting)
         loaded.then(controls.check_memory, form_in, made.memory, **LOOKING)
     fields.cancel.click(own.cancel, None, None, **AT_ONCE)
     page = gr.context.Context.root_block

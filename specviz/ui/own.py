@@ -23,7 +23,6 @@ from specviz.ui.screens import SKIP
 
 Value = Any  # what a Gradio component takes
 log = logging.getLogger(__name__)
-LOAD, CANCEL = "Load", "Cancel"
 HINT = "A folder, or a Hub id such as owner/name. Safetensors only; code that comes with a model is never run."
 
 
@@ -45,8 +44,8 @@ def own_fields() -> OwnFields:
             "", label="Drafter", info="The same, or empty: the target alone.", max_lines=1, elem_id="own-drafter"
         )
         with gr.Row(elem_classes="sv-buttons"):
-            check = gr.Button(LOAD, min_width=0, elem_id="own-check")
-            cancel = gr.Button(CANCEL, min_width=0, interactive=False, elem_id="own-cancel")
+            check = gr.Button("Load", min_width=0, elem_id="own-check")
+            cancel = gr.Button("Cancel", min_width=0, interactive=False, elem_id="own-cancel")
         card = view("result_view.js", "", elem_id="own-card", elem_classes="sv-about")
     return OwnFields(target, drafter, check, cancel, card, gr.State(None))
 
@@ -100,10 +99,6 @@ class OwnModels:
             self._facts[pairing.id] = facts(found)
             return Brought(screens.about(facts(found)), made=pairing.id, pairing=listed)
 
-    def follow(self, made: str | None, count: int) -> list[Value]:
-        """What follows the choice of a pairing: `count` outputs."""
-        return [SKIP] * count if made is None else self.controls.choose_pairing(made)
-
     def listed(self) -> Value:
         """The list of pairings, with those that were made before the page was opened."""
         return gr.update(choices=choices(self.controls.pairings, self.controls.explorer.models))
@@ -111,6 +106,7 @@ class OwnModels:
     def load(self, made: str | None, precision: str) -> Iterator[tuple[Value, Value, Value, Value]]:
         """Fetch and load what has been checked; the model's state, the same in the card, and the two buttons."""
         if made is None:
+            yield SKIP, SKIP, SKIP, SKIP  # Gradio empties the outputs of a generator that yields nothing
             return
         pairing = self.controls.pairings[made]
         dtype = form.EXACT if precision == form.EXACT else None
@@ -131,8 +127,8 @@ class OwnModels:
 
 
 def buttons(is_busy: bool) -> tuple[Value, Value]:
-    """Load and Cancel. Their labels are sent along: in a part of the page that unfolds, Gradio loses them otherwise."""
-    return gr.update(value=LOAD, interactive=not is_busy), gr.update(value=CANCEL, interactive=is_busy)
+    """Load and Cancel."""
+    return gr.update(interactive=not is_busy), gr.update(interactive=is_busy)
 
 
 def _ready(card: str) -> Brought:
