@@ -1,4 +1,4 @@
-"""The command line: `python -m specviz run | fetch | replay | bench | record | space`. Results go to stdout."""
+"""The command line: `python -m specviz run | fetch | replay | bench | record | train | space`. Results go to stdout."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from typing import NoReturn
 
 from specviz import replay, trace
 from specviz.errors import UserError
-from specviz.presets import load_pairings
+from specviz.presets import DRAFTER_KINDS, load_pairings
 from specviz.recordings import RECORDINGS
+from specviz.training import options as training
+from specviz.workloads import options as workloads
 
 DEFAULT_PAIRING = "smollm2-135m"
-BENCH_PROMPT = (
-    "Write a Python function that returns the sum of a list of numbers. Then write the same function again with type "
-    "hints, and once more with a docstring."
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,15 +51,26 @@ class OneLine(argparse.ArgumentParser):
         raise UserError(f"{message[:1].upper()}{message[1:]}; `{self.prog} --help` lists what can be given.")
 
 
+class Defaults(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows the defaults that there are."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default is None else super()._get_help_string(action)
+
+
 def make_parser() -> argparse.ArgumentParser:
     parser = OneLine(prog="python -m specviz", description="Real speculative decoding, seen.")
     commands = parser.add_subparsers(required=True, metavar="command")
 
-    run = commands.add_parser("run", help="decode a prompt", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    run = commands.add_parser("run", help="decode a prompt", formatter_class=Defaults)
     _add_model(run)
     _add_drafter(run)
-    run.add_argument("--gamma-policy", choices=["fixed"], default="fixed", help="how the draft length is chosen")
-    run.add_argument("--rule", choices=["token"], default="token", help="acceptance rule")
+    run.add_argument(
+        "--rule",
+        choices=["token", "block", "typical"],
+        default="token",
+        help="acceptance rule; block is for chains, typical is lossy: its output is not the target's own",
+    )
     run.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
     run.add_argument("--top-k", type=int, default=0, help="0 is off")
     run.add_argument("--top-p", type=float, default=1.0, help="1 is off")
@@ -96,28 +105,27 @@ def make_parser() -> argparse.ArgumentParser:
 
     speed = commands.add_parser(
         "bench",
-        help="time our loop against transformers' assisted generation",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        help="time our loop against transformers' assisted generation, or drafters over a suite of prompts",
+        formatter_class=Defaults,
     )
     _add_model(speed)
     _add_drafter(speed)
-    speed.add_argument("--against", choices=["transformers"], default="transformers")
-    speed.add_argument("--prompt", default=BENCH_PROMPT)
-    speed.add_argument("--max-new-tokens", type=int, default=128)
-    speed.add_argument("--repeats", type=int, default=7)
-    speed.add_argument("--json", action="store_true")
+    workloads.add_arguments(speed)
     speed.set_defaults(command="bench")
 
     record = commands.add_parser(
         "record",
         help="make the examples' recorded runs anew",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=Defaults,
     )
     _add_model(record, dtype="float32", own=False)  # so that they decode again to the same ids anywhere
     record.add_argument("--only", metavar="ID", help="this example and no other")
     record.add_argument("--repeats", type=int, default=5, help="timed repeats of each")
     record.add_argument("--out", type=Path, default=RECORDINGS, metavar="FOLDER", help="write them there")
     record.set_defaults(command="record")
+
+    train = commands.add_parser("train", help="make a drafter for a target, or the data for it")
+    training.add_arguments(train)
 
     space = commands.add_parser("space", help="write a folder that is this app as a Hugging Face Space")
     space.add_argument("--hardware", choices=["cpu", "gpu", "zerogpu"], default="cpu", help="what it will run on")
@@ -138,25 +146,35 @@ def _add_model(parser: argparse.ArgumentParser, dtype: str = "auto", own: bool =
 
 
 def _add_drafter(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    """What is left out follows the pairing's preset of that kind, so no option has a default of its own."""
+    add = parser.add_argument
+    add(
         "--drafter",
-        help="plain, ngram, early-exit, draft-model or library; by default ngram, or draft-model with --drafter-path",
+        help=f"{', '.join(DRAFTER_KINDS)}, or several in turn, as ngram+eagle; by default ngram, or draft-model with "
+        "--drafter-path; settings that are left out are as the pairing's preset of that kind has them",
     )
-    parser.add_argument("--gamma", type=int, default=5, help="draft length asked for")
-    parser.add_argument("--ngram-min", type=int, default=1, help="ngram: shortest match, in tokens")
-    parser.add_argument("--ngram-max", type=int, default=3, help="ngram: longest match")
-    parser.add_argument("--ngram-pick", choices=["recent", "frequent"], default="recent", help="ngram: which match")
-    parser.add_argument("--exit-layer", type=int, help="early-exit: layers that draft; by default the pairing's own")
-    parser.add_argument(
+    add("--gamma", type=int, help="longest draft asked for; 5 where no preset names one")
+    add(
+        "--gamma-policy",
+        choices=["fixed", "confidence", "adaptive"],
+        help="how the draft length is chosen: always gamma, until the drafter is unsure, or by measured cost",
+    )
+    add("--confidence", type=float, help="draft no further below it; 0.4 with that policy")
+    add("--tree", action=argparse.BooleanOptionalAction, help="draft a tree, or a chain")
+    add("--nodes", type=int, metavar="N", help="tree: draft tokens in it, at most")
+    add("--branches", type=int, metavar="N", help="tree: children looked at per token")
+    add("--second-gamma", type=int, help="combinations: longest draft of the later parts")
+    add("--ngram-min", type=int, help="ngram: shortest match, in tokens")
+    add("--ngram-max", type=int, help="ngram: longest match")
+    add("--ngram-pick", choices=["recent", "frequent"], help="ngram: which match")
+    add("--exit-layer", type=int, help="early-exit: layers that draft")
+    add(
         "--drafter-path",
         metavar="MODEL",
-        help="draft-model, library: a folder or a Hub id, or self for the target itself; by default the pairing's own",
+        help="a folder or a Hub id: of a model for draft-model and library, or self for the target itself; of trained "
+        "weights for eagle, medusa, mtp, early-exit and draft-model",
     )
-    parser.add_argument(
-        "--method",
-        choices=["universal", "mtp", "dflash"],
-        help="library: which of its drafters; by default the pairing's own",
-    )
+    add("--method", choices=["universal", "mtp", "dflash"], help="library: which drafter")
 
 
 def replay_command(options: argparse.Namespace) -> None:

@@ -11,15 +11,16 @@ from pathlib import Path
 import torch
 
 from specviz import memory, presets
-from specviz.drafters import Assistant
+from specviz.drafters import Assistant, Weights
 from specviz.drafters.pair import check_pair
 from specviz.models.devices import pick_device, pick_dtype
 from specviz.models.examine import Examined
 from specviz.models.fetch import Progress
+from specviz.models.heads import ExaminedHead
 from specviz.models.load import load_model, place_model
 from specviz.models.pack import bytes_held, packs
 from specviz.models.placement import CONTEXT, GAMMA, free_memory
-from specviz.models.sources import LocalModel, examine, obtain
+from specviz.models.sources import LocalModel, examine, examine_drafter, obtain
 from specviz.models.target import Target
 from specviz.presets import ModelSource, Pairing
 
@@ -35,7 +36,8 @@ class Loaded:
     target_notes: tuple[str, ...] = ()  # what was substituted, and where the weights lie if not on one device
     folder: Path = Path()  # where the target's weights lie
     drafts: ModelSource | None = None
-    assistant: Assistant | None = None  # `drafts`, in memory
+    assistant: Assistant | None = None  # `drafts`, in memory, if it is a model
+    head: Weights | None = None  # `drafts` on this disk, if it is a head, which a drafter reads as it is built
     asked: tuple[torch.device, torch.dtype] | None = None  # what it was loaded for
 
     @property
@@ -76,11 +78,13 @@ def load(
     with_target = next((ready for ready in fitting if ready.pairing.target == chosen.target), None)
     with_assistant = next((ready for ready in fitting if drafts is not None and ready.drafts == drafts), None)
     assistant = with_assistant.assistant if with_assistant else None
-    if with_target and (drafts is None or assistant):
-        return replace(with_target, pairing=chosen, drafts=drafts, assistant=assistant)
+    head = with_assistant.head if with_assistant else None
+    if with_target and (drafts is None or assistant or head):
+        return replace(with_target, pairing=chosen, drafts=drafts, assistant=assistant, head=head)
     target = examine(chosen.target, offline=offline, progress=progress)
-    drafter = None if drafts is None else examine(drafts, offline=offline, progress=progress)
-    _check(chosen, target, drafter, asked, with_target, assistant)
+    drafter = None if drafts is None else examine_drafter(drafts, offline=offline, progress=progress)
+    model = drafter if isinstance(drafter, Examined) else None
+    _check(chosen, target, model, asked, with_target, assistant, drafter if isinstance(drafter, ExaminedHead) else None)
     weights = None if with_target else obtain(target, offline=offline, progress=progress)
     assistant_weights = None if drafter is None or assistant else obtain(drafter, offline=offline, progress=progress)
     with _loading:
@@ -90,13 +94,15 @@ def load(
             assert with_target is not None
             found = replace(with_target, pairing=chosen)
         else:
-            reserve = _need(drafter, asked) if drafter and assistant_weights else 0
+            reserve = _need(model, asked) if model and assistant_weights else 0
             found = _load_target(chosen, weights, asked, reserve)
-        if drafts is not None and assistant_weights is not None:
+        if drafts is not None and assistant_weights is not None and drafts.head:
+            head = Weights(assistant_weights.path, drafts.name, assistant_weights.weight_hash, assistant_weights.notes)
+        elif drafts is not None and assistant_weights is not None:
             assistant = _load_assistant(drafts, assistant_weights, found.target)
         gc.collect()
         gc.freeze()  # what is loaded stays; without this, Python looks through all of it again and again while decoding
-    return replace(found, drafts=drafts, assistant=assistant)
+    return replace(found, drafts=drafts, assistant=assistant, head=head)
 
 
 def _check(
@@ -106,6 +112,7 @@ def _check(
     asked: tuple[torch.device, torch.dtype],
     with_target: Loaded | None,
     assistant: Assistant | None,
+    head: ExaminedHead | None = None,
 ) -> None:
     """Whether the models fit each other and, with what is there of them already, in memory."""
     device, dtype = asked
@@ -120,7 +127,17 @@ def _check(
         gamma=GAMMA,
         available=sum(free_memory(device).values()) + sum(map(bytes_held, there)),
         packed=packs(device, dtype),
+        head_bytes=_head_bytes(target, head),
     )
+
+
+def _head_bytes(target: Examined, head: ExaminedHead | None) -> int:
+    """Size of the head's files; one that is part of the target's own checkpoint counts as one of its layers."""
+    if head is None:
+        return 0
+    if head.source.hub is not None and head.source.hub == target.source.hub:
+        return head.weight_bytes // int(target.config.get_text_config(decoder=True).num_hidden_layers)
+    return head.weight_bytes
 
 
 def _need(model: Examined, asked: tuple[torch.device, torch.dtype]) -> int:

@@ -22,6 +22,13 @@ if sys.platform != "win32":
     import resource
 
 LOGIT_BYTES = 4  # probabilities are computed in float32 whatever the model's format
+STORED_BYTES = 2  # per weight in the files of heads, as nearly all are published
+
+
+def folder_bytes(folder: Path) -> int:
+    """Size of the weight files in a folder."""
+    files = [file for file in folder.iterdir() if file.suffix in (".safetensors", ".bin", ".pt")]
+    return sum(file.stat().st_size for file in files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,7 @@ def estimate(
     available: int | None = None,
     weight_bytes: int | None = None,
     drafter_weight_bytes: int | None = None,
+    head_bytes: int = 0,
     packed: bool = False,
 ) -> Budget:
     """The memory that decoding with this pair needs.
@@ -65,8 +73,10 @@ def estimate(
     target's own multi-token-prediction layers draft; raises ValueError if it has none. `available`: bytes free for it,
     by default those of the CPU (see `available_bytes`); the sum over all devices where a model is spread.
     `weight_bytes`, `drafter_weight_bytes`: the weights' true size, for checkpoints that stay quantised in memory; by
-    default parameters times `dtype_bytes`. `packed`: weights are packed as they are loaded (see `pack.packs`), so LM
-    heads that are tied to the embeddings are in memory twice.
+    default parameters times `dtype_bytes`. `head_bytes`: size of the files of trained heads that draft; they count as
+    stored in 16 bits, with one of the target's layers for their cache.
+    `packed`: weights are packed as they are loaded (see `pack.packs`), so LM heads that are tied to the embeddings
+    are in memory twice.
     """
     configs = [target_config] if drafter_config is None else [target_config, drafter_config]
     weights = [
@@ -80,15 +90,17 @@ def estimate(
     if mtp:
         weights.append(count_mtp_parameters(target_config) * dtype_bytes)
         configs.append(target_config.get_mtp_config())
+    weights += [head_bytes * dtype_bytes // STORED_BYTES] if head_bytes else []
     rows = context_tokens + gamma + 1
+    head_kv = max(kv_bytes_by_layer(target_config, rows, dtype_bytes)) if head_bytes else 0
     # DFlash models have no vocabulary of their own and draft through the target's LM head.
     vocabulary = getattr(target_config.get_text_config(), "vocab_size", 0)
     widths = [getattr(config.get_text_config(), "vocab_size", vocabulary) for config in configs]
     return Budget(
         weights_target=weights[0],
         weights_drafter=sum(weights[1:]),
-        kv=sum(kv_bytes(config, rows, dtype_bytes) for config in configs),
-        logits=(gamma + 1) * sum(widths) * LOGIT_BYTES,
+        kv=sum(kv_bytes(config, rows, dtype_bytes) for config in configs) + head_kv,
+        logits=(gamma + 1) * (sum(widths) + (widths[0] if head_bytes else 0)) * LOGIT_BYTES,
         headroom=sum(weights) // 5,
         available=available_bytes(torch.device("cpu")) if available is None else available,
     )

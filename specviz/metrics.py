@@ -22,13 +22,15 @@ DEFINITIONS: dict[str, str] = {
     "accepted": "Draft tokens that the target kept. The correction or bonus that ends a step is the target's own "
     "and not counted, nor is anything after a stop.",
     "rejected": "Draft tokens that the target tested and refused.",
-    "untested": "Draft tokens never tested: they follow a rejected one, or lie off the accepted path of a tree.",
+    "untested": "Draft tokens never tested: they follow a rejected one, or lie off the accepted path of a tree. There "
+    "are none under the block rule, which tests them all.",
     "cut": "Draft tokens that lie beyond the end of the run; they count as drafted.",
     "acceptance_length": "1 + accepted / steps, over all verify passes, those without a draft included.",
     "acceptance_length_drafted": "1 + accepted / steps, over only those verify passes that had a draft.",
     "tokens_per_pass": "Committed tokens / steps: what one verify pass of the target really brought.",
     "acceptance_rate": "Accepted / drafted: of all draft tokens, untested and cut ones too, the share that was kept.",
-    "tested_rate": "Accepted / (accepted + rejected): of the draft tokens that were tested, the share that was kept.",
+    "tested_rate": "Accepted / (accepted + rejected): of the draft tokens that were tested, the share that was kept. "
+    "The block rule also tests those after a rejected one, so compare rules by their acceptance length.",
     "histogram": "How many verify passes with a draft accepted exactly 0, 1, 2, ... draft tokens.",
     "survival": "Per draft position: the share of all verify passes with a draft that accepted every draft token up to "
     "and including this position. Summed, it is the acceptance length (drafted) less 1.",

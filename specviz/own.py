@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import torch
@@ -18,8 +18,8 @@ from specviz.models.fetch import Progress
 from specviz.models.kinds import is_dflash
 from specviz.models.pack import packs
 from specviz.models.placement import CONTEXT, GAMMA, free_memory
-from specviz.models.sources import examine, own_model
-from specviz.presets import DrafterPreset, Pairing
+from specviz.models.sources import drafter_of, examine, examine_drafter, own_model
+from specviz.presets import DrafterPreset, ModelSource, Pairing
 from specviz.refusals import refused_as
 
 ITSELF = "self"  # the target as its own drafter
@@ -35,6 +35,7 @@ class Own:
     target: Examined
     drafter: Examined | None
     note: str | None
+    head: ModelSource | None = None  # what drafts, if it is a head
 
 
 def own_pairing(
@@ -60,12 +61,43 @@ def own_pairing(
         precision = pick_dtype(dtype, on)
         found = examine(own_model(target), offline=offline, progress=progress)
         check_target(found)
+        if drafter.strip() and kind is not None:
+            source = drafter_of(own_model(drafter), kind, offline=offline, progress=progress)
+            if source.head:
+                return _with_head(found, source, kind, precision, on, offline, progress)
         beside = examine(own_model(drafter), offline=offline, progress=progress) if drafter.strip() else None
         kind = (kind or drafting_kind(found, beside)) if beside else "plain"
         sizes = {"dtype_bytes": precision.itemsize, "context_tokens": CONTEXT, "gamma": GAMMA}
         free, packed = sum(free_memory(on).values()), packs(on, precision)
         note = check_pair(found, beside, kind, **sizes, available=free, packed=packed)
         return Own(_pairing(found, beside, kind, precision, packed), found, beside, note)
+
+
+def _with_head(
+    target: Examined,
+    source: ModelSource,
+    kind: str,
+    dtype: torch.dtype,
+    device: torch.device,
+    offline: bool,
+    progress: Progress | None,
+) -> Own:
+    """The target with a head that drafts as this kind; raises NotEnoughMemory if they do not fit."""
+    head, packed = examine_drafter(source, offline=offline, progress=progress), packs(device, dtype)
+    sizes = {"dtype_bytes": dtype.itemsize, "context_tokens": CONTEXT, "gamma": GAMMA}
+    free = sum(free_memory(device).values())
+    check_pair(target, None, kind, **sizes, available=free, packed=packed, head_bytes=head.weight_bytes)
+    alone = _pairing(target, None, "plain", dtype, packed)
+    preset = DrafterPreset(kind, source.name, {"gamma": 4}, "Drafts with trained weights.", source)
+    more = ceil(head.weight_bytes * dtype.itemsize / memory.STORED_BYTES / 1e6)
+    pairing = replace(
+        alone,
+        id=f"{alone.id}-{source.id}",
+        title=f"{alone.title} + {source.name}",
+        drafters=(preset, *alone.drafters),
+        memory_mb=alone.memory_mb + more,
+    )
+    return Own(pairing, target, None, None, source)
 
 
 def drafting_kind(target: Examined, drafter: Examined) -> str:

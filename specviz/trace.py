@@ -1,7 +1,8 @@
 """What a run did, step by step: plain values, written as JSON lines. Standard library only.
 
 The first line is the header (`Run`), every further line one `Step`. Recorded, live, imported and exported
-runs all have this one form. Reading is strict: an unknown schema, key or type is refused with a sentence.
+runs all have this one form. Reading is strict: an unknown schema, key or type is refused with a sentence; only what
+has a default may be left out.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import reprlib
 import types
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -39,7 +40,18 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One draft token."""
+    """One draft token.
+
+    How it was decided depends on the run's rule:
+    - token: each token is tested where the path has led to it, siblings one after another. It is accepted if r is below
+      `accept_prob` = min(1, p_trial / q); all that follows a rejected one is untested.
+    - block: every token is tested. It is accepted if r is below `accept_prob` for itself or for any later one, and the
+      rest is rejected. `accept_prob` = h_i, which depends on the whole chain up to the token and on what q holds after
+      it; p_trial = p.
+    - typical: nothing is drawn, so r is None. At the places of the accepted path, `accept_prob` is 1 for the token that
+      was accepted and 0 for those that are not likely enough; p_trial = p. All others are untested, those that are
+      likely enough but begin a shorter path among them.
+    """
 
     token: int
     text: str
@@ -49,12 +61,13 @@ class Node:
     p: float | None  # target's probability, as sampled from
     q: float | None  # drafter's probability, as drawn from
     p_trial: float | None  # what was left of p when this node was tried; None if it was not
-    accept_prob: float | None  # min(1, p_trial / q)
-    r: float | None  # the uniform draw that decided
+    accept_prob: float | None  # the chance of passing its test; None if it was not tested
+    r: float | None  # the uniform draw of its test; None where nothing is drawn
     p_raw: float | None  # at temperature 1
     q_raw: float | None
     rank_p: int | None  # 1 = the target's favourite
     rank_q: int | None
+    by: str | None = None  # the kind of drafter it is from, where several draft together
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +77,10 @@ class Decision:
     node: int  # the place is after this node; -1: after the last committed token
     p: tuple[Candidate, ...]  # the target's first candidates
     q: tuple[Candidate, ...]  # the drafter's, where it proposed something here
-    residual: tuple[Candidate, ...]  # norm(max(0, p - q)), where a draft token was rejected here
+    residual: tuple[Candidate, ...]  # norm(max(0, p - q)), p scaled under the block rule; where a draw rejected a token
     margin: float | None  # between the target's two largest logits
     entropy: float | None  # of the target at temperature 1, in nats
-    overlap: float | None  # sum(min(p, q)): the exact chance that a sampled draft token is accepted here
+    overlap: float | None  # sum(min(p, q)): the exact chance that the token rule accepts a sampled draft token here
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +99,7 @@ class Step:
 
     index: int  # from 0; shown from 1
     start: int  # tokens before this step, prompt included
-    gamma_asked: int
+    gamma_asked: int  # what the gamma policy wanted; near the budget the drafter is asked for less
     gamma_used: int  # depth of the draft
     nodes: tuple[Node, ...]
     path: tuple[int, ...]  # accepted nodes from the root down, cut ones not included
@@ -129,8 +142,8 @@ class Run:
     synchronised: bool  # phases were timed, so the step times are not a benchmark
     stop_tokens: tuple[int, ...] = ()
     stop_strings: tuple[str, ...] = ()
-    gamma_policy: str = "fixed"
-    rule: str = "token"
+    gamma_policy: str = "fixed"  # "fixed", "confidence" or "adaptive"; gamma is then the longest draft
+    rule: str = "token"  # "token", "block" or "typical"
     lossless: bool = True
     batch: int = 1
     versions: dict[str, str] = field(default_factory=dict)
@@ -273,6 +286,12 @@ def _hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
+@cache
+def _optional(cls: type) -> frozenset[str]:
+    """Fields with a default: a file may leave them out, as those written before there was such a field do."""
+    return frozenset(f.name for f in fields(cls) if f.default is not MISSING or f.default_factory is not MISSING)
+
+
 def build(kind: Any, value: Any, where: str) -> Any:
     """The value as the annotated type `kind`, checked all the way down."""
     origin, args = get_origin(kind), get_args(kind)
@@ -292,8 +311,9 @@ def build(kind: Any, value: Any, where: str) -> Any:
         return Candidate(*(build(hints[name], item, where) for name, item in pairs))
     if is_dataclass(kind) and isinstance(value, dict):
         hints = _hints(kind)  # type: ignore[arg-type]
-        check_keys(value, set(hints), where)
-        return kind(**{name: build(hint, value[name], f"{where}, {name}") for name, hint in hints.items()})  # type: ignore[operator]
+        check_keys(value, set(hints), where, _optional(kind))  # type: ignore[arg-type]
+        given = {name: build(hint, value[name], f"{where}, {name}") for name, hint in hints.items() if name in value}
+        return kind(**given)  # type: ignore[operator]
     if origin is dict and isinstance(value, dict):
         return {key: build(args[1], item, f"{where}, {_shown(key)}") for key, item in value.items()}
     if kind is Any or (kind is float and type(value) is float):
@@ -307,8 +327,8 @@ def build(kind: Any, value: Any, where: str) -> Any:
     raise UserError(f"{where}: {_shown(value)} is not what belongs there.")
 
 
-def check_keys(value: dict[str, Any], known: set[str], where: str) -> None:
-    unknown, missing = sorted(set(value) - known), sorted(known - set(value))
+def check_keys(value: dict[str, Any], known: set[str], where: str, optional: frozenset[str] = frozenset()) -> None:
+    unknown, missing = sorted(set(value) - known), sorted(known - optional - set(value))
     if unknown or missing:
         raise UserError(f"{where}: unknown keys {_shown(unknown)}, missing keys {_shown(missing)}.")
 

@@ -106,6 +106,16 @@ def test_settings_reach_the_run(target, capsys):
     assert header["prompt"] == target.tokenizer.encode("abcabcab") and header["chat_template"] is False
 
 
+def test_a_tree_a_rule_and_a_policy_reach_the_header(target, capsys):
+    tree = run(capsys, "--drafter", "ngram", "--tree", "--nodes", "6", "--branches", "2", "--rule", "typical")["run"]
+    assert {"tree": True, "nodes": 6, "branches": 2}.items() <= tree["drafter_settings"].items()
+    assert (tree["rule"], tree["lossless"], tree["gamma_policy"]) == ("typical", False, "fixed")
+    sure = run(capsys, "--drafter", "draft-model", "--gamma-policy", "confidence", "--rule", "block")["run"]
+    assert sure["drafter_settings"]["confidence"] == 0.4 and sure["gamma"] == 4, "the preset's"
+    assert (sure["rule"], sure["lossless"], sure["gamma_policy"]) == ("block", True, "confidence")
+    assert run(capsys, "--gamma-policy", "adaptive")["run"]["gamma_policy"] == "adaptive"
+
+
 def test_chat_prompt_is_the_template_and_nothing_more(target, capsys):
     expected = target.tokenizer.encode("<s>abcabcab</s>", add_special_tokens=False)
     assert run(capsys)["run"]["prompt"] == expected
@@ -193,6 +203,10 @@ def test_models_that_do_not_fit_each_other_are_refused_before_they_are_loaded(ca
         (["run", "--prompt", "x", "--trace", "/nowhere/t.jsonl"], "can't be written"),
         (["run", "--prompt", "x", "--drafter", "ngram", "--drafter-path", "a/b"], "leave one of them out"),
         (["run", "--prompt", "x", "--method", "mtp"], "add --drafter library"),
+        (["run", "--prompt", "x", "--nodes", "5"], "add --tree"),
+        (["run", "--prompt", "x", "--drafter", "draft-model", "--tree"], "--tree is of the drafter"),
+        (["run", "--prompt", "x", "--confidence", "0.5"], "--confidence is of the drafter"),
+        (["run", "--prompt", "x", "--second-gamma", "2"], "for combinations"),
         (["run", "--prompt", "x", "--drafter-path", "/nowhere"], "The folder /nowhere does not exist"),
         (["run", "--prompt", "x", "--target", "/nowhere"], "The folder /nowhere does not exist"),
         (["run", "--prompt", "x", "--target", "a", "--pairing", "b"], "not allowed with argument"),

@@ -72,6 +72,15 @@ def test_public_case_60_drafted_and_tested_are_two_counts():
     assert (numbers.acceptance_rate, numbers.tested_rate) == (0.6, 6 / 7)
 
 
+def test_block_verification_tests_all_of_a_draft():
+    """So nothing is untested, and the tested rate is the acceptance rate; what is said per position stays the same."""
+    block, token = acceptance(trace("arrr", "aaaa", "rrrr")), acceptance(trace("aruu", "aaaa", "ruuu"))
+    assert (block.tested_rate, block.acceptance_rate) == (5 / 12, 5 / 12)
+    assert token.tested_rate == 5 / 7
+    assert (block.histogram, block.survival, block.conditional) == (token.histogram, token.survival, token.conditional)
+    assert "block" in DEFINITIONS["tested_rate"] and "block" in DEFINITIONS["untested"]
+
+
 def test_empty_trace_has_no_rates():
     numbers = acceptance(trace(gamma=2))
     assert numbers == Acceptance(0, 0, 0, 0, *[None] * 5, (0, 0, 0), (None, None), (None, None))

@@ -73,6 +73,30 @@ def test_numbers_are_those_of_the_last_token_tested():
     assert "p/q" not in render_step(replace(one, nodes=tuple(replace(node, q=None) for node in one.nodes)))
 
 
+def test_each_rule_shows_what_decided():
+    """The chance is not p/q under the block rule, and typical acceptance draws nothing."""
+    one = step("a")
+    numbers = {"p_trial": 0.125, "q": 0.5}
+    block = replace(one.nodes[0], **numbers, accept_prob=0.75, r=0.625)
+    typical = replace(one.nodes[0], **numbers, accept_prob=1.0)
+    assert render_step(replace(one, nodes=(block,))).endswith("(␣t0: p/q 0.125/0.5, chance 0.75, r 0.625)")
+    assert render_step(replace(one, nodes=(typical,))).endswith("(␣t0: p/q 0.125/0.5, chance 1)")
+
+
+def test_who_drafted_is_said_where_the_trace_knows():
+    one = step("aru")
+    by_one = replace(one, nodes=tuple(replace(node, by="ngram") for node in one.nodes))
+    assert render_step(by_one) == (
+        "step  1  ␣t0 ✓ ~~␣t1~~ → ␣own (␣t2 ○)   1/3 accepted, drafted by ngram, correction, 1 rejected, 1 untested"
+    )
+    kinds = ("ngram", "eagle", "eagle")
+    by_two = replace(one, nodes=tuple(replace(node, by=kind) for node, kind in zip(one.nodes, kinds, strict=True)))
+    assert render_step(by_two) == (
+        "step  1  ␣t0 ✓ ‹ngram› ~~␣t1~~ ‹eagle› → ␣own (␣t2 ○ ‹eagle›)   "
+        "1/3 accepted, drafted by ngram and eagle, correction, 1 rejected, 1 untested"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "word"),
     [
@@ -105,7 +129,9 @@ def test_running_text_keeps_what_is_only_text():
 def hostile_trace() -> Trace:
     """Every string that a trace has is an attack, and so are its numbers."""
     bad = step("aru", texts=[HOSTILE] * 4, note=HOSTILE, path=(0, 99), gamma_used=10**9)
-    loop = replace(bad, nodes=tuple(replace(node, parent=i, depth=-i) for i, node in enumerate(bad.nodes)))
+    loop = replace(
+        bad, nodes=tuple(replace(node, parent=i, depth=-i, by=HOSTILE + str(i)) for i, node in enumerate(bad.nodes))
+    )
     names = ("target", "drafter", "prompt_text", "device", "dtype", "gamma_policy", "rule", "date", "title")
     texts = dict.fromkeys(names, HOSTILE)
     settings = {HOSTILE: HOSTILE, "list": [HOSTILE]}
@@ -151,8 +177,8 @@ def test_header_by_value():
         "",
         replay.LEGEND,
     ]
-    long = render_header(replace(run, prompt_text="x" * 9999, lossless=False))
-    assert "x" * replay.PROMPT_SHOWN + "…\n" in long and "NOT lossless" in long
+    long = render_header(replace(run, prompt_text="x" * 9999, rule="typical", lossless=False, gamma_policy="adaptive"))
+    assert "x" * replay.PROMPT_SHOWN + "…\n" in long and "gamma 4 (adaptive), typical rule, NOT lossless\n" in long
 
 
 def test_summary_by_value():

@@ -83,6 +83,27 @@ def test_the_runs_hold_what_the_round_trip_is_to_prove(runs):
     assert any(not piece.isascii() for step in runs["chain"].steps for piece in step.text)
 
 
+def test_who_drafted_each_node_is_kept_and_may_be_absent(runs):
+    first = runs["chain"].steps[0]
+    step = replace(first, nodes=tuple(replace(node, by="ngram") for node in first.nodes))
+    assert trace.parse(lines_of(Trace(HEADER, (step,)))).steps == (step,)
+    old = trace.step_line(first).replace(',"by":null', "")
+    assert old.count('"by"') == 0 < trace.step_line(first).count('"by"') == len(first.nodes)
+    assert trace.parse([trace.header_line(HEADER), old]).steps == (first,)
+
+
+def test_what_has_a_default_may_be_absent_and_nothing_else_may(runs):
+    step = replace(runs["chain"].steps[1], note=None)
+    row, header = json.loads(trace.step_line(step)), json.loads(trace.header_line(HEADER))
+    for key in ("note", "rerun", "draft_s"):
+        del row[key]
+    for key in ("rule", "versions", "batch"):
+        del header["run"][key]
+    read = trace.parse([json.dumps(header), json.dumps(row)])
+    assert read.steps == (step,)
+    assert (read.run.rule, read.run.versions, read.run.batch) == ("token", {}, 1)
+
+
 def test_a_step_without_any_numbers_reads_back(runs):
     bare = replace(runs["chain"].steps[0], seconds=None, prefill_s=None, decisions=(), note="why")
     assert trace.parse(lines_of(Trace(HEADER, (bare,)))).steps == (bare,)
@@ -200,10 +221,10 @@ def test_missing_keys_are_named(lines):
     refused([changed(lines[0], lambda header: header.pop("run"))], "line 1", "missing keys ['run']")
     refused([changed(lines[0], lambda header: header["run"].pop("gamma"))], "line 1", "missing keys ['gamma']")
     for place, change in {
-        "line 3": lambda step: step.pop("rerun"),
-        "line 3, nodes": lambda step: step["nodes"][1].pop("rerun", step["nodes"][1].pop("r")),
+        "line 3": lambda step: step.pop("path"),
+        "line 3, nodes": lambda step: step["nodes"][1].pop("parent"),
     }.items():
-        refused([*lines[:2], changed(lines[2], change)], place, "missing keys ['r")
+        refused([*lines[:2], changed(lines[2], change)], place, "missing keys ['pa")
 
 
 @pytest.mark.parametrize(

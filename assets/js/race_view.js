@@ -3,7 +3,7 @@
 //   const view = mount(element);
 //   view.update(json);
 //
-// `json` is {"id", "recorded": bool, "lanes": [lane, lane], "note", "sampled": bool}, a lane {"name", "kind": "plain" |
+// `json` is {"id", "recorded": bool, "lanes": [lane, lane], "note", "lossy": bool, "sampled": bool}, a lane {"name", "kind": "plain" |
 // "speculative", "tokens_per_s", "steps"}, and its steps [seconds, [text per token, ...]] per verify pass, with the
 // seconds since the end of prefill when the pass was done. Another id is another race; with the same one nothing
 // happens. At first the race is over, and nothing moves until Play is pressed. "" leaves the element empty, and so does
@@ -88,11 +88,12 @@ function drawAxis(parent, end) {
   }
 }
 
-function drawNotes(element, {note, sampled}) {
+function drawNotes(element, {note, lossy, sampled}) {
   const notes = [
     note && `Timed: ${note}.`,
     "Each column is one pass: as wide as the time it took, as high as the tokens it gave.",
-    sampled && "Both lanes are draws from the same distribution, so their texts may differ.",
+    lossy && "The speculative lane's acceptance rule is lossy: its text need not be what the target would write.",
+    sampled && !lossy && "Both lanes are draws from the same distribution, so their texts may differ.",
   ];
   const text = notes.filter(Boolean).join(" ");
   add(element, "p", "sv-race-note", text);

@@ -7,7 +7,7 @@
 //   "source"       {"kind": "recorded" | "live" | "step", "text"}
 //   "headline"     [[text, tone], ...]; tone: faster, slower, good, bad, error, muted or ""
 //   "status"       text: how far the run is, or why it came out as it did; "busy" marks that it goes on
-//   "equality"     {"tone": "good" | "near" | "bad" | "", "label", "text"}: whether the output is plain decoding's
+//   "equality"     {"tone": "good" | "near" | "bad" | "lossy" | "", "label", "text"}: whether the output is plain decoding's
 //   "tiles"        [{"value", "name", "definition", "note"}, ...]; a tile that has a definition shows it when pressed
 //   "lines"        [[name, text], ...]
 //   "notes"        [text, ...]
@@ -21,7 +21,7 @@ import {add} from "./dom.js";
 import {tileList} from "./result_tiles.js";
 
 const SOURCES = {recorded: ["●", "recorded"], live: ["●", "live"], step: ["▸", "step by step"]};
-const SIGNS = {good: "✓", near: "≈", bad: "✗", "": "◇"};
+const SIGNS = {good: "✓", near: "≈", bad: "✗", lossy: "≠", "": "◇"};
 
 export function mount(element) {
   const body = add(element, "div", "sv-result");

@@ -7,15 +7,18 @@
 //   strip.reveal(count);               // dims all but the first `count` steps
 //
 // In a column the flat cell at the bottom is the target's own token, above it are the draft's, by position and outcome;
-// branches of a tree stand side by side. `onSelect(selection)` tells what the reader picks: by mouse a cell, by touch,
+// branches of a tree stand side by side. A line tells what was asked for where the draft length varies, and in a
+// combination a sign at the foot tells who drafted. `onSelect(selection)` tells what the reader picks: by mouse a cell, by touch,
 // by dragging or with the keyboard a step. `strip.pane` is the element that scrolls sideways.
 
 import {add} from "./dom.js";
-import {lastKind, sentence, telling} from "./trace.js";
+import {drafters, isVaried, lastKind, sentence, telling} from "./trace.js";
 
 const WIDTHS = [24, 16, 12, 9, 7, 5]; // of a column with its gap, in pixels; the widest that fits
 const DEPTHS = 96; // pixels for all draft positions, at most 16 each
 const PAGE = 10; // steps
+const CAPTION =
+  "One column per verify pass: at the bottom the target's own token, above it the draft, first position lowest.";
 const BLOCK = 50; // columns that are laid out together, and no more than these when there is one more
 
 export function mount(element, onSelect) {
@@ -28,10 +31,7 @@ export function mount(element, onSelect) {
   pane.setAttribute("aria-valuemin", "1");
   const row = add(pane, "div", "sv-columns");
   const marker = add(row, "div", "sv-marker");
-  add(
-    figure, "p", "sv-caption",
-    "One column per verify pass: at the bottom the target's own token, above it the draft, first position lowest.",
-  );
+  const caption = add(figure, "p", "sv-caption");
   let trace, columns, selected, shown, room, width, depth, breadth;
   room = 0; // pixels for all columns
 
@@ -41,15 +41,29 @@ export function mount(element, onSelect) {
     shown = Infinity; // how many steps are not dimmed
     depth = breadth = 0; // of the deepest and of the broadest draft
     row.replaceChildren(marker);
+    row.style.setProperty("--sv-foot", "0px");
     select(null);
   }
 
   function draw(grown) {
     trace = grown;
+    if (!columns.length && trace.run) drawCaption();
     if (trace.run?.drafter !== "plain") depth = Math.max(depth, trace.run?.gamma || 0);
     while (columns.length < trace.steps.length) drawColumn(columns.length);
     pane.setAttribute("aria-valuemax", Math.max(1, columns.length));
     fit();
+  }
+
+  function drawCaption() {
+    caption.textContent = CAPTION + (isVaried(trace.run) ? " A line marks the draft length asked for." : "");
+    const parts = partsOf(trace.run);
+    if (!parts.length) return;
+    row.style.setProperty("--sv-foot", "9px");
+    caption.append(" Drafted by ");
+    parts.forEach((name, part) => {
+      drawSign(caption, part);
+      caption.append(` ${name}${part < parts.length - 1 ? ", " : "."}`);
+    });
   }
 
   function drawColumn(index) {
@@ -59,8 +73,11 @@ export function mount(element, onSelect) {
     block.style.setProperty("--sv-count", block.childElementCount + 1);
     const column = add(block, "div", "sv-column");
     column.classList.toggle("sv-later", index >= shown);
+    if (isVaried(trace.run)) add(column, "i", "sv-asked").style.setProperty("--sv-asked", step.gamma_asked);
+    const parts = partsOf(trace.run);
+    if (parts.length) drawSign(column, parts.indexOf(drafters(step.nodes)[0]));
     drawCell(column, step.last ? lastKind(step) : "none", null).classList.add("sv-own");
-    for (const nodes of rows(step.nodes)) {
+    for (const nodes of rows(step)) {
       const cells = nodes.length > 1 ? add(column, "div", "sv-cells") : column;
       for (const node of nodes) drawCell(cells, step.nodes[node].outcome, node);
       breadth = Math.max(breadth, nodes.length);
@@ -153,10 +170,22 @@ export function mount(element, onSelect) {
   return {pane, clear, draw, select, reveal};
 }
 
-// Indices of the nodes at each depth, shallowest first.
-function rows(nodes) {
+// What a combination is made of; empty for a drafter alone.
+const partsOf = ({drafter}) => (drafter.includes("+") ? drafter.split("+") : []);
+
+// A shape for each part of a combination, none (-1) for nobody.
+function drawSign(parent, part) {
+  add(parent, "i", part < 0 ? "sv-by" : `sv-by sv-by-${part % 3}`).setAttribute("aria-hidden", "true");
+}
+
+// Indices of the nodes at each depth, shallowest first, and of these what was kept first.
+function rows({nodes, path}) {
   const levels = [];
-  nodes.forEach(({depth}, index) => (levels[depth - 1] ||= []).push(index));
+  for (const node of path) levels.push([node]);
+  nodes.forEach(({depth}, node) => {
+    const level = (levels[depth - 1] ||= []);
+    if (!path.includes(node)) level.push(node);
+  });
   return levels;
 }
 

@@ -9,6 +9,8 @@
 // grows. A line counts once its end is there, and is parsed once. A `selection` is {step, node}: indices into
 // `trace.steps` and the step's `nodes`; node null is the token of the target's own that ends the step.
 
+const UNSAID = {gamma_policy: "fixed", rule: "token", lossless: true}; // by headers from before there was a choice
+
 export function reader() {
   const blank = () => ({head: "", offset: 0, view: null, follow: false, run: null, steps: []});
   let state = blank();
@@ -16,7 +18,7 @@ export function reader() {
   function parse(line) {
     const value = JSON.parse(line);
     if ("view" in value) Object.assign(state, value);
-    else if ("run" in value) state.run = value.run;
+    else if ("run" in value) state.run = {...UNSAID, ...value.run};
     else state.steps.push(value);
   }
 
@@ -47,22 +49,27 @@ export const KINDS = {
 
 // [{node, text, kind}, ...] in reading order, what was rejected right before what was taken instead. Texts of kept
 // tokens run on: "" while a character is incomplete, and the whole character with the token that completes it.
-// Untested tokens are not part of the text. What the target says where nothing was drafted is no bonus, but plain.
+// Untested tokens are not part of the text, nor are the cut ones of a tree; a rejected one that follows another comes right after it. What the target says where nothing was drafted is no bonus, but plain.
 export function pieces(step) {
   const shown = [];
   step.path.concat(null).forEach((node, place) => {
     const parent = place ? step.path[place - 1] : -1;
-    step.nodes.forEach((other, index) => {
-      const isHere = other.parent === parent && other.outcome === "rejected";
-      if (isHere) shown.push({node: index, text: other.text, kind: "rejected"});
-    });
+    shown.push(...rejectedAfter(step.nodes, parent));
     if (node !== null) shown.push({node, text: step.text[place], kind: "accepted"});
     else if (step.last) shown.push({node, text: step.text[place], kind: lastKind(step)});
   });
+  if (!isChain(step.nodes)) return shown;
   step.nodes.forEach(({text, outcome}, node) => {
     if (outcome === "cut") shown.push({node, text, kind: "cut"});
   });
   return shown;
+}
+
+function rejectedAfter(nodes, place) {
+  return nodes.flatMap(({parent, outcome, text}, node) => {
+    if (parent !== place || outcome !== "rejected") return [];
+    return [{node, text, kind: "rejected"}, ...rejectedAfter(nodes, node)];
+  });
 }
 
 export const lastKind = (step) => (step.nodes.length ? step.last.kind : "plain");
@@ -120,14 +127,22 @@ const ENDS = {
 export function sentence(trace, index) {
   const step = trace.steps[index];
   const what = step.nodes.length ? `${proposal(step.nodes)}; ${verdict(step)}` : `nothing was drafted${plainly(step)}`;
-  return `Step ${index + 1}: ${what}.${ENDS[step.cut] || ""}`;
+  const length = isVaried(trace.run) ? ` (${step.gamma_asked} asked for, ${step.gamma_used} deep)` : "";
+  return `Step ${index + 1}${length}: ${what}.${ENDS[step.cut] || ""}`;
 }
+
+// Whether the draft length is not the same in every step.
+export const isVaried = (run) => run.gamma_policy !== "fixed";
+
+// Who drafted a step's tokens, each once, in a combination; else nobody is named.
+export const drafters = (nodes) => [...new Set(nodes.map(({by}) => by).filter(Boolean))];
 
 export const isChain = (nodes) => nodes.every(({parent}, node) => parent === node - 1);
 
 function proposal(nodes) {
-  if (isChain(nodes)) return `the drafter proposed ${quoted(nodes.map(({text}) => text).join(""))}`;
-  return `the drafter proposed a tree of ${nodes.length} tokens`;
+  const who = drafters(nodes).join(" and ") || "the drafter";
+  if (isChain(nodes)) return `${who} proposed ${quoted(nodes.map(({text}) => text).join(""))}`;
+  return `${who} proposed a tree of ${nodes.length} tokens`;
 }
 
 function verdict({nodes, path, last}) {

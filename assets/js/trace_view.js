@@ -11,7 +11,7 @@ import {add} from "./dom.js";
 import {mount as mountPlayer} from "./player.js";
 import {mount as mountStrip} from "./step_strip.js";
 import {drawToken, mount as mountFlow} from "./token_view.js";
-import {KINDS, instructive, isChain, pieces, reader, telling} from "./trace.js";
+import {KINDS, instructive, isChain, lastKind, reader, telling} from "./trace.js";
 import {mount as mountWhy} from "./why_card.js";
 
 const ALWAYS = ["accepted", "rejected", "correction", "bonus"]; // in the legend, even while there are none
@@ -24,6 +24,7 @@ export function mount(element) {
   const side = addPanel(grid, "sv-side", "Why this token");
   const controls = addPanel(grid, "sv-controls", "Verify passes");
 
+  const lossy = mountLossy(main);
   const legend = mountLegend(main);
   const flow = mountFlow(main, choose);
   const empty = drawEmpty(main);
@@ -61,7 +62,7 @@ export function mount(element) {
   function clear() {
     player.pause();
     side.style.minHeight = "";
-    for (const part of [legend, flow, strip, ...ends]) part.clear();
+    for (const part of [lossy, legend, flow, strip, ...ends]) part.clear();
     const isEmpty = trace.view === null;
     empty.hidden = !isEmpty;
     for (const part of [legend.element, flow.pane, side, controls]) part.hidden = isEmpty;
@@ -70,7 +71,7 @@ export function mount(element) {
 
   function draw() {
     const {steps, added, isNew, follow} = trace;
-    for (const part of [legend, flow, strip, player]) part.draw(trace);
+    for (const part of [lossy, legend, flow, strip, player]) part.draw(trace);
     save.disabled = !steps.length;
     const isOver = added > 0 && steps.at(-1).cut !== null;
     const isWhole = isNew && (isOver || (trace.run && trace.run.mode !== "live"));
@@ -127,6 +128,22 @@ function addPanel(grid, className, name) {
   return panel;
 }
 
+// Says of a run that it is lossy, wherever it is shown.
+function mountLossy(parent) {
+  const line = add(parent, "p", "sv-lossy");
+  const badge = add(line, "span", "sv-badge sv-badge-lossy");
+  add(badge, "span", "sv-mark", "≠").setAttribute("aria-hidden", "true");
+  add(badge, "span", "", "lossy");
+  const why = add(line, "span");
+
+  function draw({run}) {
+    line.hidden = !run || run.lossless;
+    why.textContent = run ? ` ${run.rule} acceptance: this text need not be what the target alone would write.` : "";
+  }
+
+  return {clear: () => draw({run: null}), draw};
+}
+
 // How many tokens there are of each kind. `draw` counts the steps that are not counted yet.
 function mountLegend(parent) {
   const element = add(parent, "ul", "sv-legend");
@@ -149,8 +166,9 @@ function mountLegend(parent) {
   function draw({steps}) {
     for (; counted < steps.length; counted += 1) {
       const {nodes} = steps[counted];
-      for (const {kind} of pieces(steps[counted])) counts[kind] = (counts[kind] || 0) + 1;
-      counts.untested += nodes.filter(({outcome}) => outcome === "untested").length;
+      const outcomes = nodes.map(({outcome}) => outcome);
+      const own = steps[counted].last ? [lastKind(steps[counted])] : [];
+      for (const kind of [...outcomes, ...own]) counts[kind] = (counts[kind] || 0) + 1;
       if (!isChain(nodes)) reason = "untested after a rejection or off the path";
     }
     for (const {kind, item, number} of items) {
@@ -184,7 +202,7 @@ function drawMeanings(parent) {
     add(pair, "dd", "", meaning);
   }
   add(parent, "p", "", "A thin line begins each verify pass. ␣ ⏎ ⇥ stand for space, new line and tab.");
-  add(parent, "p", "", "A dashed cell in the strip is a draft token that was left untested.");
+  add(parent, "p", "", "A dashed or pale cell in the strip is a draft token that was left untested.");
 }
 
 // Keeps the end of what a pane holds in view, unless the reader has scrolled back from it.

@@ -6,9 +6,9 @@
 
 import {add} from "./dom.js";
 import {count, percent, percentAtMost} from "./why_numbers.js";
+import {UNRECORDED} from "./why_pieces.js";
 import {candidateRows, residualRows} from "./why_rows.js";
 import {addPieces, addToken} from "./why_tokens.js";
-import {UNRECORDED} from "./why_words.js";
 
 export function drawCandidates(section, facts) {
   const rows = candidateRows(facts);
@@ -26,7 +26,7 @@ export function drawCandidates(section, facts) {
 }
 
 export function drawResidual(section, facts) {
-  const {own, kept, isGreedy} = facts;
+  const {own, kept, rule, isGreedy} = facts;
   add(section, "h3", "", own ? "Replaced from what p has left" : "What p had left");
   const rows = residualRows(facts);
   const remark = add(section, "p", "sv-why-muted");
@@ -36,7 +36,8 @@ export function drawResidual(section, facts) {
     const chance = own && own.p !== null ? [own, ` had ${percent(own.p)} of it; the rest is `] : ["It is "];
     addPieces(remark, [...chance, `${UNRECORDED}.`]);
   } else {
-    remark.textContent = `p − q where p is larger, scaled up to 1${kept ? ", when the next token was tried" : ""}`;
+    const scaled = rule === "block" ? "p times the ratios p/q of the places before it, less q," : "p − q";
+    remark.textContent = `${scaled} where p is larger, scaled up to 1${kept ? ", when the next token was tried" : ""}`;
     const list = add(section, "ul", "sv-why-rows");
     for (const row of rows) drawRow(list, row, {left: {value: row.left, limit: row.left}});
   }
@@ -103,7 +104,7 @@ function drawNumber(numbers, name, {value, limit}) {
 }
 
 function notes(facts, hasQ) {
-  const {node, earlier, here, decision, isCopied, isReordered} = facts;
+  const {node, earlier, here, decision, isCopied, isChosen, isReordered} = facts;
   const drafted = node ?? earlier.at(-1);
   const ranks = drafted && [
     drafted.rank_p !== null && `target's rank ${count(drafted.rank_p)}`,
@@ -112,6 +113,7 @@ function notes(facts, hasQ) {
   return [
     ranks?.length && [drafted, `: ${ranks.join(", ")}${isReordered ? ", before penalty and bias" : ""}.`],
     drafted && isCopied && hasQ && ["The drafter copied it: q = 1."],
+    drafted && isChosen && !isCopied && ["The drafter chose it for its tree: q = 1."],
     drafted && !hasQ && ["q is ", `${UNRECORDED}.`],
     node && !decision && ["The other candidates are recorded along the accepted path only."],
     node && decision && node !== here[0] && hasQ && ["Only the first token drafted here has its whole q recorded."],

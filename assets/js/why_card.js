@@ -11,7 +11,7 @@
 import {add} from "./dom.js";
 import {drawCandidates, drawResidual} from "./why_bars.js";
 import {mountDraft} from "./why_draft.js";
-import {drawDraw, drawFavourites} from "./why_draw.js";
+import {drawDraw, drawFavourites, drawOverlap, drawThreshold} from "./why_draw.js";
 import {readFacts, testedNode} from "./why_facts.js";
 import {addPieces} from "./why_tokens.js";
 import {explanation, question, whereabouts} from "./why_words.js";
@@ -57,6 +57,13 @@ function drawSections(sections, facts) {
   const tested = testedNode(facts);
   const isUndecided = facts.kind === "untested" || facts.kind === "cut";
   if (facts.isGreedy && !isUndecided) drawFavourites(add(sections, "section"), facts);
-  if (!facts.isGreedy && tested) drawDraw(add(sections, "section"), tested, facts);
-  if (facts.kind === "rejected" || facts.kind === "correction") drawResidual(add(sections, "section"), facts);
+  if (!facts.isGreedy && tested) drawTest(add(sections, "section"), tested, facts);
+  const isReplaced = facts.kind === "rejected" || facts.kind === "correction";
+  if (isReplaced && facts.rule !== "typical" && !facts.isBehind) drawResidual(add(sections, "section"), facts);
+}
+
+function drawTest(section, tested, facts) {
+  if (facts.rule === "typical") return drawThreshold(section, tested, facts);
+  drawDraw(section, tested, facts);
+  if (facts.rule === "token" && (facts.decision?.overlap ?? null) !== null) drawOverlap(section, facts);
 }

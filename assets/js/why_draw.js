@@ -1,49 +1,73 @@
-// What decided: the draw against p/q in a sampled run, the two favourites in a greedy one.
+// What decided: in a sampled run the draw, or the threshold of typical acceptance, in a greedy one the two favourites.
 //
 //   drawDraw(section, node, facts)   node: the draft token that was tested
+//   drawThreshold(section, node, facts)   the same where nothing is drawn
 //   drawFavourites(section, facts)
 //
 // facts: as why_facts.js gives them. Text only ever becomes text nodes.
 
 import {add} from "./dom.js";
 import {decimal, decimals, equation, inWords, percent, quantity} from "./why_numbers.js";
+import {UNRECORDED} from "./why_pieces.js";
+import {THRESHOLD} from "./why_test.js";
 import {addPieces} from "./why_tokens.js";
-import {UNRECORDED} from "./why_words.js";
 
 const WIDE = 0.25; // of the scale: room for a word
+const H =
+  "h weighs the ratios p/q of this place and all before it against what a further draft token could still gain, so " +
+  "that all places together leave the output distributed as p.";
+const LOSSY = "The output is no longer distributed as p: lossy.";
 
 export function drawDraw(section, node, facts) {
   addPieces(add(section, "h3"), node === facts.node ? ["The draw"] : ["The draw for ", node]);
   if (node.accept_prob === null) {
     add(section, "p", "sv-why-muted", `The draw is ${UNRECORDED}.`);
-  } else {
-    const [chance, r] = decimals(node.accept_prob, node.r ?? 1);
-    drawScale(section, node, r);
-    const isFirst = node === facts.here[0];
-    const drawn = node.r === null ? `r is ${UNRECORDED}` : equation("r", r);
-    add(section, "p", "", `${rule(node.accept_prob, chance, isFirst ? "p" : "p′")}; ${drawn}`);
-    if (!isFirst) add(section, "p", "sv-why-muted", "p′ is what the tokens rejected before it had left of p.");
+    return;
   }
-  const overlap = facts.decision?.overlap ?? null;
-  if (overlap === null) return;
-  const which = facts.here.length > 1 ? "The first token" : "A token";
-  const odds = `accepted with probability ${inWords(decimal(overlap))} (the overlap of p and q)`;
+  const [chance, r] = decimals(node.accept_prob, node.r ?? 1);
+  drawScale(section, node, r, facts.rule === "block" ? ["passes", "does not"] : ["accept", "reject"]);
+  const drawn = node.r === null ? `r is ${UNRECORDED}` : equation("r", r);
+  if (facts.rule === "block") {
+    add(section, "p", "", `passes if ${lessThan("h", chance)}; ${drawn}`);
+    add(section, "p", "sv-why-muted", H);
+    return;
+  }
+  const isFirst = node === facts.here[0];
+  add(section, "p", "", `${ratio(node.accept_prob, chance, isFirst ? "p" : "p′")}; ${drawn}`);
+  if (!isFirst) add(section, "p", "sv-why-muted", "p′ is what the tokens rejected before it had left of p.");
+}
+
+export function drawOverlap(section, {decision, here}) {
+  const which = here.length > 1 ? "The first token" : "A token";
+  const odds = `accepted with probability ${inWords(decimal(decision.overlap))} (the overlap of p and q)`;
   add(section, "p", "sv-why-muted", `${which} drafted here is ${odds}.`);
 }
 
-// chance: the number as text; p: the name of what it is held against.
-function rule(acceptProb, chance, p) {
-  if (acceptProb === 1) return `${p} ≥ q, so it is always accepted`;
-  if (acceptProb === 0) return `${p} = 0, so it can't be accepted`;
-  return /^[<>]/.test(chance) ? `accept if r < ${p}/q, ${inWords(chance)}` : `accept if r < ${p}/q = ${chance}`;
+export function drawThreshold(section, node, facts) {
+  addPieces(add(section, "h3"), node === facts.node ? ["The threshold"] : ["The threshold for ", node]);
+  const list = add(section, "dl", "sv-why-pairs");
+  addPair(list, "p", [node.p === null ? UNRECORDED : percent(node.p)]);
+  addPair(list, "kept if", [`p > ${THRESHOLD}`]);
+  addPair(list, "draw", ["none"]);
+  add(section, "p", "sv-why-muted", `Entropy is p's, in nats: the less sure the target is, the more it lets pass. ${LOSSY}`);
 }
 
+// chance: the number as text; p: the name of what it is held against.
+function ratio(acceptProb, chance, p) {
+  if (acceptProb === 1) return `${p} ≥ q, so it is always accepted`;
+  if (acceptProb === 0) return `${p} = 0, so it can't be accepted`;
+  return `accept if ${lessThan(`${p}/q`, chance)}`;
+}
+
+const lessThan = (limit, chance) =>
+  /^[<>]/.test(chance) ? `r < ${limit}, ${inWords(chance)}` : `r < ${limit} = ${chance}`;
+
 // From 0 to 1: the part below the chance accepts, the rest rejects, and a mark stands where the draw fell.
-function drawScale(section, {accept_prob: chance, r}, label) {
+function drawScale(section, {accept_prob: chance, r}, label, [below, above]) {
   const scale = add(section, "div", "sv-why-scale");
   scale.setAttribute("aria-hidden", "true");
-  drawZone(scale, "accept", 0, chance, r);
-  drawZone(scale, "reject", chance, 1, r);
+  drawZone(scale, "sv-why-accept", below, 0, chance, r);
+  drawZone(scale, "sv-why-reject", above, chance, 1, r);
   add(scale, "span", "sv-why-zero", "0");
   add(scale, "span", "sv-why-one", "1");
   if (r === null) return;
@@ -52,9 +76,9 @@ function drawScale(section, {accept_prob: chance, r}, label) {
 }
 
 // The zone's word stands at the end that the mark leaves free.
-function drawZone(scale, word, start, end, r) {
+function drawZone(scale, className, word, start, end, r) {
   if (start === end) return;
-  const zone = add(scale, "span", `sv-why-${word}`);
+  const zone = add(scale, "span", className);
   zone.style.width = `${(end - start) * 100}%`;
   zone.style.textAlign = r !== null && r < (start + end) / 2 ? "right" : "left";
   if (end - start >= WIDE) add(zone, "span", "", word);

@@ -15,11 +15,18 @@
 //   own        the target's own token at that place, or null
 //   isGreedy   temperature 0: p is one-hot, so the raw probabilities say more
 //   isReordered  a repetition penalty or a logit bias: the raw probabilities do not tell the favourite
-//   isCopied   the drafter copies from the text, so its q is 1 and means nothing
+//   rule       how drafts are tested: token, block or typical
+//   isCopied   it was copied from the text, so its q is 1 and means nothing
+//   isChosen   it was chosen for a tree, not drawn, so its q is 1 whatever the drafter thinks of it
+//   isBehind   it follows a rejected token and was rejected too, as the block rule does
 //   isTree     some place has several draft tokens
+//   isMixed    the step's draft is the work of more than one drafter
+//   isVaried   the draft length is not the same in every step
 //   isNearTie  in a greedy run, the target's two largest logits are so close that rounding may decide
 //   favourite  {token, text, raw}: the target's arg-max at that place, known in greedy runs; or null
 // }
+
+import {drafters, isVaried} from "./trace.js";
 
 const NEAR_TIE = 0.25; // logits; low precision moves them by about as much
 
@@ -37,6 +44,7 @@ export function readFacts(trace, selection) {
   const here = step.nodes.filter(({parent}) => parent === place);
   const before = node ? here.slice(0, here.indexOf(node)) : here;
   const {temperature, repetition_penalty: penalty = 1, logit_bias: bias = {}} = run.sampler;
+  const drafted = node ?? here[0];
   const facts = {
     run,
     step,
@@ -54,8 +62,13 @@ export function readFacts(trace, selection) {
     own: place === end ? step.last : null,
     isGreedy: temperature === 0,
     isReordered: penalty !== 1 || Object.keys(bias).length > 0,
-    isCopied: run.drafter === "ngram",
+    rule: run.rule,
+    isCopied: (drafted?.by ?? run.drafter) === "ngram",
+    isChosen: drafted !== undefined && drafted.q === 1 && drafted.q_raw !== null && drafted.q_raw < 1,
+    isBehind: node?.outcome === "rejected" && step.nodes[node.parent]?.outcome === "rejected",
     isTree: step.nodes.some(({parent}, index) => step.nodes.findIndex((other) => other.parent === parent) !== index),
+    isMixed: drafters(step.nodes).length > 1,
+    isVaried: isVaried(run),
   };
   const margin = facts.decision?.margin ?? null;
   const isNearTie = facts.isGreedy && !facts.isReordered && margin !== null && margin < NEAR_TIE;

@@ -2,11 +2,10 @@
 //
 //   question(facts), explanation(facts) -> pieces: strings, and {token, text} for a token to be quoted
 //   whereabouts(facts) -> a string
-//   UNRECORDED: what is said in place of a value that the trace does not have
 
-import {count, decimals, inWords, percentInWords, quantity} from "./why_numbers.js";
-
-export const UNRECORDED = "not recorded in this trace";
+import {count, inWords, percentInWords, quantity} from "./why_numbers.js";
+import {capitalised, listed, were} from "./why_pieces.js";
+import {test} from "./why_test.js";
 
 const ENDS = {
   stop_token: "the answer had come to its stop token",
@@ -29,19 +28,23 @@ export function question(facts) {
   return asked[facts.kind] ?? ["Where does ", facts, " come from?"];
 }
 
-export function whereabouts({step, node, kind}) {
+export function whereabouts(facts) {
+  const {step, node, kind} = facts;
   const where = `step ${step.index + 1}`;
-  if (node) return `${where}, draft position ${node.depth} of ${step.gamma_used}`;
-  if (kind === "plain") return `${where}, nothing drafted`;
+  const asked = facts.isVaried && step.gamma_asked !== step.gamma_used ? ` (${step.gamma_asked} asked for)` : "";
+  if (node) return `${where}, draft position ${node.depth} of ${step.gamma_used}${asked}${by(node)}`;
+  if (kind === "plain") return `${where}, nothing drafted${asked}`;
   const accepted = step.path.length;
   return `${where}, ${kind} after ${accepted || "no"} accepted draft ${accepted === 1 ? "token" : "tokens"}`;
 }
 
+const by = (node) => (node.by ? `, drafted by ${node.by}` : "");
+
 export function explanation(facts) {
   const {kind, isGreedy} = facts;
   const told = {
-    accepted: isGreedy ? greedyAccepted : sampledTest,
-    rejected: isGreedy ? greedyRejected : sampledTest,
+    accepted: isGreedy ? greedyAccepted : test,
+    rejected: facts.isBehind ? behind : isGreedy ? greedyRejected : test,
     untested,
     cut: ({step}) => [`The run ended before it: ${ENDS[step.cut] ?? "it was stopped"}.`],
     correction,
@@ -49,41 +52,6 @@ export function explanation(facts) {
     plain,
   }[kind](facts);
   return [...told, ...nearTie(facts), ...end(facts)];
-}
-
-function sampledTest(facts) {
-  return [...capitalised(offer(facts)), ...test(facts), ...replacement(facts)];
-}
-
-// What drafter and target thought of a draft token that was put to the test.
-function offer({node, earlier, isCopied}) {
-  const p = node.p_trial ?? node.p;
-  if (p === null) return [node, " was put to the test"];
-  const given = percentInWords(p);
-  const target = earlier.length ? "what was left of the target's p" : "the target";
-  const before = earlier.length ? ["once ", ...listed(earlier), ` ${were(earlier)} rejected, `] : [];
-  if (isCopied) return [node, " was copied from earlier in the text; ", ...before, `${target} gave it ${given}`];
-  if (node.q === null) return [...before, `${target} gave `, node, ` ${given}`];
-  const only = p > 0 && p < node.q / 2 && !given.startsWith("less") ? "only " : "";
-  return [...before, "the drafter gave ", node, ` ${percentInWords(node.q)}, ${target} ${only}${given}`];
-}
-
-function test({node: {accept_prob: chance, r, q, outcome}, isCopied}) {
-  if (chance === null) return [`; it was ${outcome}, and the draw is ${UNRECORDED}.`];
-  if (chance === 0) return [", so it can't be accepted."];
-  if (chance === 1) {
-    if (q === null) return [": p is at least q, so it is always accepted."];
-    return [`${q < 1 ? ": at least as much" : ""}, so it is always accepted.`];
-  }
-  const [limit, draw] = decimals(chance, r ?? 1);
-  const drawn = r === null ? "" : `, and the draw was ${inWords(draw)}${outcome === "accepted" ? ", below that" : ""}`;
-  return [`${isCopied ? ", so it" : ": it"} is accepted with probability ${inWords(limit)}${drawn}.`];
-}
-
-function replacement({node, kind, own, kept}) {
-  if (kind === "accepted") return [];
-  if (own) return [node.accept_prob === 0 ? " The" : " So the", " target drew its own token instead: ", own, "."];
-  return kept ? [" The next token drafted for this place, ", kept, ", was accepted."] : [];
 }
 
 function greedyAccepted({node, isCopied, isReordered}) {
@@ -102,24 +70,37 @@ function greedyRejected({node, favourite, isCopied, isReordered}) {
   return capitalised([...target, ...drafted, ` ${rank}.`]);
 }
 
-function untested({step, node, kept}) {
+// Only the block rule tests what follows a rejected token.
+function behind({step, node}) {
+  return [
+    "All places of the draft are tested together. It is kept up to the last that passes, and that lies before ",
+    step.nodes[node.parent],
+    ".",
+  ];
+}
+
+function untested({step, node, kept, rule}) {
   for (let index = node.parent; index >= 0; index = step.nodes[index].parent) {
     if (step.nodes[index].outcome === "rejected") {
       return ["It follows a rejected token, ", step.nodes[index], ", so it was never tested."];
     }
   }
+  if (kept && rule === "typical") {
+    return ["Another branch, the one with ", kept, ", is longer or likelier, so this one was not taken."];
+  }
   if (kept) return ["Another token drafted for this place, ", kept, ", was accepted first, so it was never tested."];
   return ["It is off the accepted path of the draft, so it was never tested."];
 }
 
-function correction({own, earlier, favourite, isGreedy, isReordered}) {
+function correction({own, earlier, favourite, rule, isGreedy, isReordered}) {
   if (!earlier.length) return ["It is the target's own token after a rejection."];
   const rejected = ["The draft had ", ...listed(earlier), ` here, which ${were(earlier)} rejected. `];
   if (isGreedy) {
     return [...rejected, "The target's own favourite takes the place: ", own, `${share(favourite.raw, isReordered)}.`];
   }
   const chance = own.p === null ? "" : `, which has ${percentInWords(own.p)} of it`;
-  return [...rejected, "So the target drew its own token from what p has left: ", own, `${chance}.`];
+  const left = rule === "typical" ? "p as it is" : "what p has left";
+  return [...rejected, `So the target drew its own token from ${left}: `, own, `${chance}.`];
 }
 
 function bonus(facts) {
@@ -140,7 +121,7 @@ function plain(facts) {
 
 function whyPlain({run, step, isCopied}) {
   if (run.drafter === "plain") return "Plain decoding drafts nothing";
-  if (step.gamma_asked === 0) return "No draft was asked for in this step";
+  if (step.gamma_asked === 0) return `${run.gamma_policy === "adaptive" ? "The adaptive policy asked for no draft" : "No draft was asked for"} in this step`;
   return isCopied ? "The drafter found nothing to copy from the text" : "Nothing was drafted in this step";
 }
 
@@ -164,13 +145,3 @@ const favouriteIs = (isReordered) =>
 
 // A raw share says how sure the target is, but not of its choice once a penalty or a bias has changed the order.
 const share = (raw, isReordered) => (raw === null || isReordered ? "" : ` (${percentInWords(raw)})`);
-
-const capitalised = ([first, ...others]) =>
-  typeof first === "string" ? [first[0].toUpperCase() + first.slice(1), ...others] : [first, ...others];
-
-const were = (nodes) => (nodes.length === 1 ? "was" : "were");
-
-const listed = (nodes) => nodes.flatMap((node, index) => {
-  if (index === 0) return [node];
-  return [index === nodes.length - 1 ? " and " : ", ", node];
-});

@@ -6,31 +6,18 @@ import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import transformers
 
 from specviz import loaded, measure, runs
+from specviz.commands.drafting import drafter_settings, preset_defaults, settle_drafter
 from specviz.comparison import Comparison
-from specviz.drafters import ASSISTED, DRAFTERS, make_drafter
-from specviz.errors import UserError
-from specviz.models.sources import own_model
+from specviz.drafters import ASSISTED, WEIGHTED
+from specviz.models.sources import drafter_of, own_model
 from specviz.own import ITSELF, own_pairing
-from specviz.presets import DrafterPreset, Pairing, pairing
+from specviz.presets import DrafterPreset, pairing
 
-
-def drafter_settings(options: argparse.Namespace, pairing: Pairing) -> dict[str, Any]:
-    """The options that the chosen drafter kind takes; what is left out is as the pairing has it."""
-    offered = (preset.defaults for preset in pairing.drafters if preset.kind == options.drafter)
-    usual = next(offered, {})
-    exit_layer = usual.get("exit_layer") if options.exit_layer is None else options.exit_layer
-    if options.drafter == "early-exit" and exit_layer is None:
-        raise UserError(f"{pairing.title} names no layer to leave early; choose one with --exit-layer.")
-    return {
-        "ngram": {"ngram_min": options.ngram_min, "ngram_max": options.ngram_max, "pick": options.ngram_pick},
-        "early-exit": {"exit_layer": exit_layer},
-        "library": {"method": options.method or usual.get("method", "universal")},
-    }.get(options.drafter, {})
+__all__ = ["compare", "drafter_settings", "load", "progress", "say", "settle_drafter"]
 
 
 def load(options: argparse.Namespace) -> loaded.Loaded:
@@ -39,12 +26,14 @@ def load(options: argparse.Namespace) -> loaded.Loaded:
     transformers.utils.logging.disable_progress_bar()
     where = {"device": options.device, "dtype": options.dtype, "offline": options.offline, "progress": progress()}
     drafting = str(getattr(options, "drafter", "plain"))
-    named = getattr(options, "drafter_path", None) if drafting in ASSISTED else None
+    takers = {*ASSISTED, *WEIGHTED}
+    named = getattr(options, "drafter_path", None) if takers & {*drafting.split("+")} else None
     if getattr(options, "target", None) is None:
         chosen = pairing(options.pairing)
         if named not in (None, ITSELF):
-            model = own_model(named)
-            chosen = replace(chosen, drafters=(DrafterPreset(drafting, model.name, {}, "", model), *chosen.drafters))
+            model = drafter_of(own_model(named), drafting, offline=options.offline, progress=where["progress"])
+            named_one = DrafterPreset(drafting, model.name, preset_defaults(drafting, chosen), "", model)
+            chosen = replace(chosen, drafters=(named_one, *chosen.drafters))
         offered = (preset.model for preset in chosen.drafters if preset.kind == drafting)
         return loaded.load(chosen, None if named == ITSELF else next(offered, None), **where)
     if drafting == "draft-model" and named is None:
@@ -52,20 +41,8 @@ def load(options: argparse.Namespace) -> loaded.Loaded:
     found = own_pairing(options.target, "" if named in (None, ITSELF) else named, kind=drafting, **where)
     if found.note:
         say(found.note)
-    return loaded.load(found.pairing, found.drafter.source if found.drafter else None, **where)
-
-
-def settle_drafter(options: argparse.Namespace) -> None:
-    """Fill in the drafter where none is named; refuse an unknown one, and options that it would pass over."""
-    if options.drafter is None:
-        options.drafter = "ngram" if options.drafter_path is None else "draft-model"
-    kind = options.drafter
-    if kind not in DRAFTERS:
-        make_drafter(kind, None, {})  # type: ignore[arg-type]
-    if options.drafter_path is not None and kind not in ASSISTED:
-        raise UserError(f"--drafter-path names a model that drafts, and {kind} takes none; leave one of them out.")
-    if options.method is not None and kind != "library":
-        raise UserError("--method is of the drafter library; add --drafter library, or leave it out.")
+    drafts = found.drafter.source if found.drafter else found.head
+    return loaded.load(found.pairing, drafts, **where)
 
 
 def compare(prepared: runs.Prepared, repeats: int, *, phases: bool) -> Comparison:

@@ -22,11 +22,11 @@ from specviz.trace import Run, Step, Trace
 def command(options: argparse.Namespace) -> None:
     if options.repeats < 1:
         raise UserError(f"--repeats is {options.repeats}; give at least 1.")
-    settings = read_settings(options)
     prompt = read_prompt(options)
     if options.trace:
         check_writable(options.trace)
     settle_drafter(options)
+    settings = read_settings(options)
     loaded = load(options)
     prepared = runs.prepare(
         loaded,
@@ -77,8 +77,9 @@ def command(options: argparse.Namespace) -> None:
 def in_short(run: Run) -> str:
     """What ran, in one line."""
     settings = "".join(f", {name.replace('_', ' ')} {value}" for name, value in run.drafter_settings.items())
-    gamma = "" if run.drafter == "plain" else f", gamma {run.gamma}"
-    return f"{run.target} with {run.drafter}{settings}{gamma}, in {run.dtype} on {run.device}."
+    gamma = "" if run.drafter == "plain" else f", gamma {run.gamma} ({run.gamma_policy})"
+    lossy = "" if run.lossless else f" The rule {run.rule} is lossy: the output is not the target's own."
+    return f"{run.target} with {run.drafter}{settings}{gamma}, in {run.dtype} on {run.device}.{lossy}"
 
 
 def in_words(comparison: Comparison) -> str:
@@ -114,6 +115,8 @@ def read_settings(options: argparse.Namespace) -> Settings:
             logit_bias=dict(read_bias(entry) for entry in options.logit_bias),
         ),
         seed=options.seed,
+        rule=options.rule,
+        gamma_policy="adaptive" if options.gamma_policy == "adaptive" else "fixed",
         stop_strings=tuple(options.stop),
     )
 

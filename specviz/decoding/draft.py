@@ -20,11 +20,14 @@ class Draft:
     q: Tensor  # [n, V] the distribution each node was drawn from, in the target's vocabulary
     logits: Tensor | None = None  # [n, V] what the drafter computed, for display; None if it has none
     note: str | None = None  # something the user should know, such as why nothing was drafted
+    by: tuple[str, ...] = ()  # [n] the kind of drafter each node is from; empty: the run's drafter itself
 
     def __post_init__(self) -> None:
         n = len(self.tokens)
         if len(self.parents) != n or self.q.shape[0] != n:
             raise ValueError(f"a draft of {n} tokens has {len(self.parents)} parents and {self.q.shape[0]} rows of q")
+        if len(self.by) not in (0, n):
+            raise ValueError(f"a draft of {n} tokens says of {len(self.by)} who drafted them")
         if any(not ROOT <= parent < node for node, parent in enumerate(self.parents)):
             raise ValueError(f"draft nodes must follow their parents: {self.parents}")
 

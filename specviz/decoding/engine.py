@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import torch
 
 from specviz.decoding.clock import Clock
+from specviz.decoding.policy import POLICIES, make_policy
 from specviz.decoding.record import Recorder
 from specviz.decoding.sampling import Sampler
 from specviz.decoding.stopping import Ending
-from specviz.decoding.verify import accept
+from specviz.decoding.verify import RULES
 from specviz.drafters.base import Context, Drafter
 from specviz.errors import UserError
 from specviz.models.target import Target
@@ -23,12 +24,14 @@ from specviz.trace import Step
 class Settings:
     """What is asked of a run, apart from who does it."""
 
-    gamma: int = 4  # draft length asked for
+    gamma: int = 4  # draft length asked for; the longest one, where the policy chooses
     max_new_tokens: int = 128
     sampler: Sampler = field(default_factory=Sampler)
     seed: int = 0
     stop_tokens: frozenset[int] | None = None  # None: the target's own
     stop_strings: tuple[str, ...] = ()
+    rule: str = "token"  # of RULES; "typical" is not lossless
+    gamma_policy: str = "fixed"  # of POLICIES
 
     def __post_init__(self) -> None:
         if not 0 <= self.gamma <= 64:
@@ -39,6 +42,10 @@ class Settings:
             raise UserError("A stop string is empty; leave it out or give it at least one character.")
         if not -(2**63) <= self.seed < 2**63:
             raise UserError(f"The seed is {self.seed}; give a whole number of at most 63 bits.")
+        if self.rule not in RULES:
+            raise UserError(f"There is no acceptance rule {self.rule!r}; choose one of {', '.join(RULES)}.")
+        if self.gamma_policy not in POLICIES:
+            raise UserError(f"There is no gamma policy {self.gamma_policy!r}; choose one of {', '.join(POLICIES)}.")
 
 
 @torch.inference_mode()
@@ -56,8 +63,11 @@ def decode(
 ) -> Iterator[Step]:
     """Speculative decoding of a prompt's token ids; yields one Step per verify pass.
 
-    The output is distributed exactly as the target's own, whatever the drafter proposes. With `detail` the steps tell
-    the probabilities behind every decision; `phases` times draft, verify and decide, which takes synchronisation.
+    Under a lossless rule the output is distributed exactly as the target's own, whatever the drafter proposes. An
+    adaptive policy goes by the clock, so that one seed may draft, and thereby sample, differently each time. With
+    `detail` the steps tell the probabilities behind every decision; `phases` times draft, verify and decide, which
+    takes synchronisation.
+
     Closing the iterator at any moment leaves target and drafter ready for the next run; before the first step,
     `should_stop` can end it, by Cancelled. Raises UserError for prompts that can't be decoded.
 
@@ -68,6 +78,7 @@ def decode(
     if done and done[-1].cut:
         return
     sampler, rng = settings.sampler, rng or torch.Generator().manual_seed(settings.seed)
+    accept, policy = RULES[settings.rule], make_policy(settings.gamma_policy, settings.gamma, done)
     tokens = [*prompt, *(token for step in done for token in step.committed)]
     clock = Clock(target.device, phases)
     with clock.prefill():
@@ -76,9 +87,10 @@ def decode(
     recorder = Recorder(target.tokenizer, sampler, detail)
     recorder.index = len(done)
     while ending.room > 0:
+        gamma = policy.ask()
         clock.begin()
         with clock.phase("draft"):
-            draft = drafter.propose(ctx, min(settings.gamma, ending.room - 1), sampler, rng)
+            draft = drafter.propose(ctx, min(gamma, ending.room - 1), sampler, rng)
         with clock.phase("verify"):
             logits, hidden = target.verify(ctx.tokens[-1], draft)
         with clock.phase("decide"):
@@ -87,7 +99,9 @@ def decode(
             rerun = target.keep(verdict.path)
             cut = ending.cut([*draft.take(verdict.path), verdict.token])
         times = clock.take()
-        yield recorder.step(ctx.tokens, settings.gamma, draft, logits, p, verdict, cut, times, rerun)
+        step = recorder.step(ctx.tokens, gamma, draft, logits, p, verdict, cut, times, rerun)
+        policy.learn(step, clock.spent["draft"], clock.spent["verify"])
+        yield step
         if cut.reason:
             return
         ctx.commit(cut.committed, hidden, verdict.path)

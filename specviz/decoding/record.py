@@ -102,12 +102,13 @@ class Recorder:
                     p=p_x,
                     q=q_x,
                     p_trial=trial.p if trial else None,
-                    accept_prob=min(1.0, trial.p / trial.q) if trial else None,
+                    accept_prob=trial.chance if trial else None,
                     r=trial.r if trial else None,
                     p_raw=p_raw,
                     q_raw=q_raw,
                     rank_p=None if rank_p is None else int(rank_p),
                     rank_q=None if rank_q is None else int(rank_q),
+                    by=draft.by[node] if draft.by else None,
                 )
             )
         return tuple(nodes)
@@ -117,7 +118,9 @@ class Recorder:
         draft, logits, verdict, path = scene.draft, scene.logits, scene.verdict, scene.path
         scores = self.sampler.scores(logits, scene.prefix, draft)
         walk = [ROOT, *path][: len(path) if scene.is_cut else None]
-        rejected = {draft.parents[trial.node] for trial in verdict.trials if not trial.accepted}
+        # Only a rejection by a draw takes q from p.
+        refused = [trial.node for trial in verdict.trials if not trial.accepted and trial.r is not None]
+        rejected = {draft.parents[node] for node in refused}
         decisions = []
         for depth, (place, left) in enumerate(zip(walk, verdict.left, strict=False)):
             row = place + 1

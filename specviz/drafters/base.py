@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -20,12 +21,22 @@ class Context:
 
     tokens: list[int]
     hidden: Tensor | None  # [len(tokens) - 1, D]: row i is the target's state after tokens[:i+1]
+    _buffer: Tensor | None = field(default=None, init=False, repr=False)  # its first rows are `hidden`
 
     def commit(self, committed: Sequence[int], hidden: Tensor | None, path: Sequence[int]) -> None:
-        """Add a step's tokens and the hidden rows of those that went through the target, all but the last."""
+        """Add a step's tokens and the hidden rows of those that went through the target, all but the last.
+
+        hidden: [n+1, D], of the last committed token and of the n draft tokens. Only the rows of the path are copied;
+        what was read of `self.hidden` before stays as it is.
+        """
         if self.hidden is not None and hidden is not None:
             rows = [node + 1 for node in (ROOT, *path)][: len(committed)]
-            self.hidden = torch.cat([self.hidden, hidden[rows]])
+            known, needed = len(self.hidden), len(self.hidden) + len(rows)
+            if self._buffer is None or len(self._buffer) < needed:  # a new one is twice as long: that happens seldom
+                self._buffer = self.hidden.new_empty(2 * needed, self.hidden.shape[1])
+                self._buffer[:known] = self.hidden
+            self._buffer[known:needed] = hidden[rows]
+            self.hidden = self._buffer[:needed]
         self.tokens.extend(committed)
 
 
@@ -43,6 +54,19 @@ class Assistant:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A folder of trained weights, config.json and tensors, that a drafter builds itself from.
+
+    `hash`: identifies its tensors. `notes`: what was substituted as it was obtained.
+    """
+
+    path: Path
+    name: str
+    hash: str = ""
+    notes: tuple[str, ...] = ()
+
+
 class Drafter(Protocol):
     """A proposer. It has no rollback call: one with a cache crops it to the common prefix with `ctx.tokens`."""
 
@@ -57,11 +81,19 @@ class Drafter(Protocol):
 
 
 def draft_chain(
-    step: Callable[[int], Tensor], ctx: Context, gamma: int, sampler: Sampler, rng: torch.Generator
+    step: Callable[[int], Tensor],
+    ctx: Context,
+    gamma: int,
+    sampler: Sampler,
+    rng: torch.Generator,
+    confidence: float = 0.0,
 ) -> Draft:
     """Draft one token after another with step(token) -> logits [V] of the token that follows it.
 
-    Drafting stops, with a note, where the logits give no distribution: the output does not depend on the draft.
+    Drafting stops after a token to which the drafter itself, at temperature 1, gives less than `confidence`. That
+    token stays: whether a drawn token is proposed must not depend on its value, else its q would be wrong.
+
+    Drafting also stops, with a note, where the logits give no distribution: the output does not depend on the draft.
     """
     tokens: list[int] = []
     q, logits = [], []
@@ -75,4 +107,6 @@ def draft_chain(
         logits.append(row)
         q.append(sampler.probs(row[None], prefix)[0])
         tokens.append(draw(q[-1], rng))
+        if confidence > 0 and torch.softmax(row.float(), -1)[tokens[-1]] < confidence:
+            break
     return Draft.chain(tokens, torch.stack(q), torch.stack(logits), note) if tokens else Draft.empty(note)

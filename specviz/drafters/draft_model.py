@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from specviz.decoding.draft import Draft
 from specviz.decoding.sampling import Sampler
 from specviz.drafters.base import Context, draft_chain
+from specviz.drafters.heads.vocabulary import DraftVocabulary
 from specviz.errors import UserError
 from specviz.models.cache import PrefixCache
 from specviz.models.placement import input_device
@@ -29,8 +30,13 @@ class DraftModel:
         tokenizer: PreTrainedTokenizerBase | None = None,
         name: str = "",
         weights: str = "",
+        *,
+        d2t: Tensor | None = None,
+        confidence: float = 0.0,
     ) -> None:
-        """weights: what identifies the parameters, if known.
+        """weights: what identifies the parameters, if known. confidence: see `draft_chain`.
+
+        d2t: [Vd], the target's ids that the model's logits stand for, if it has a reduced vocabulary.
 
         Raises UserError if the tokenizers differ, or if the model's cache can't be rolled back.
         """
@@ -43,6 +49,9 @@ class DraftModel:
         if model is not target.model:
             check_rollback(model, self.name)
         self.agreement = compare_vocabularies(target.tokenizer, tokenizer or target.tokenizer)
+        self.vocabulary = None if d2t is None else DraftVocabulary(d2t.to(target.device), target.vocab_size)
+        self.confidence = confidence
+        self.notes: tuple[str, ...] = ()  # what has to be said of its weights
         self._masked = [token for token in self.agreement.foreign if token < target.vocab_size]
         self._known = int(model.get_input_embeddings().num_embeddings)  # ids it can read
         self._read: list[int] = []
@@ -69,7 +78,7 @@ class DraftModel:
             unread.clear()
             return logits
 
-        return draft_chain(step, ctx, gamma, sampler, rng)
+        return draft_chain(step, ctx, gamma, sampler, rng, self.confidence)
 
     def _rewind(self, tokens: list[int]) -> None:
         """Crop the cache to the longest common prefix with all of the tokens but the last."""
@@ -104,6 +113,8 @@ class DraftModel:
     def _fitted(self, logits: Tensor) -> Tensor:
         """Logits [V of the drafter] over the target's vocabulary: padding cut off or filled, foreign tokens masked."""
         size = self.target.vocab_size
+        if self.vocabulary is not None:
+            return self.vocabulary.full(logits)
         if len(logits) < size:
             logits = torch.nn.functional.pad(logits, (0, size - len(logits)), value=-torch.inf)
         logits = logits[:size]

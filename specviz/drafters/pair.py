@@ -27,6 +27,7 @@ def check_pair(
     gamma: int,
     available: int | None = None,
     packed: bool = False,
+    head_bytes: int = 0,
 ) -> str | None:
     """Check the tokenizers and the memory of a pair; the answer is what to tell the user, if anything.
 
@@ -55,6 +56,7 @@ def check_pair(
             weight_bytes=target.weight_bytes if target.compact else None,
             drafter_weight_bytes=drafter.weight_bytes if drafter and drafter.compact else None,
             packed=packed,
+            head_bytes=head_bytes,
         )
     )
     return note

@@ -84,6 +84,21 @@ def bytes_held(model: nn.Module) -> int:
     return sum(weight.numel() * weight.element_size() for weight in (*model.parameters(), *packed))
 
 
+def weight_of(linear: nn.Module, model: nn.Module) -> Tensor:
+    """The weight [out, in] of a linear layer of the model, unpacked if it was packed.
+
+    An LM head that is tied to the embeddings shares their weight, which packing leaves as it was.
+    """
+    if not isinstance(linear, PackedLinear):
+        weight: Tensor = linear.weight.detach()
+        return weight
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and module.weight.shape == (linear.out_features, linear.in_features):
+            if getattr(getattr(model, "config", None), "tie_word_embeddings", False):
+                return module.weight.detach()
+    return linear.packed.to_dense()
+
+
 def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
     """Not a quantised layer, nor one with a forward pass of its own."""
     return type(module) is nn.Linear and type(module.weight) is nn.Parameter

@@ -25,6 +25,7 @@ from specviz.models import fetch, hub
 from specviz.models.checkpoint import CONFIG, check_sound, is_complete
 from specviz.models.examine import Examined, examine_folder, examine_hub
 from specviz.models.fetch import POLL_SECONDS, Progress
+from specviz.models.heads import ExaminedHead, drafter_source, examine_head, is_head_here
 from specviz.models.load import weight_hash
 from specviz.presets import ModelSource, slug
 
@@ -74,8 +75,8 @@ def locate(source: ModelSource, *, offline: bool = False, progress: Progress | N
     Raises UserError when the model can't work here, when no source works, offline without a sound copy, or when the
     disk is full or not writable.
     """
-    if source.wheel is None:
-        return obtain(examine(source, offline=offline, progress=progress), offline=offline, progress=progress)
+    if source.wheel is None or source.head:
+        return obtain(examine_drafter(source, offline=offline, progress=progress), offline=offline, progress=progress)
     return _locate_wheel(source, offline, progress or _silent)
 
 
@@ -91,7 +92,23 @@ def examine(source: ModelSource, *, offline: bool = False, progress: Progress | 
     return examine_hub(source, offline=offline, progress=progress or _silent)
 
 
-def obtain(examined: Examined, *, offline: bool = False, progress: Progress | None = None) -> LocalModel:
+def examine_drafter(
+    source: ModelSource, *, offline: bool = False, progress: Progress | None = None
+) -> Examined | ExaminedHead:
+    """As `examine`, for what drafts: a language model or a head."""
+    if source.head:
+        return examine_head(source, offline=offline, progress=progress or _silent)
+    return examine(source, offline=offline, progress=progress)
+
+
+def drafter_of(
+    source: ModelSource, kind: str, *, offline: bool = False, progress: Progress | None = None
+) -> ModelSource:
+    """The source as a drafter of this kind takes it: as a language model or as a head."""
+    return drafter_source(source, kind, offline=offline, progress=progress or _silent)
+
+
+def obtain(examined: Examined | ExaminedHead, *, offline: bool = False, progress: Progress | None = None) -> LocalModel:
     """The weights of a model that has been examined, downloaded into the Hub's cache first if need be.
 
     `progress` as for `locate`; what arrives before an interruption is kept, and the next download goes on from there.
@@ -99,6 +116,8 @@ def obtain(examined: Examined, *, offline: bool = False, progress: Progress | No
     """
     source, repository = examined.source, examined.repository
     if repository is None:
+        if source.head:
+            return LocalModel(examined.folder, f"path {examined.folder}", _hash_of(examined))
         if source.wheel is not None:
             return locate(source, offline=offline, progress=progress)
         return LocalModel(examined.folder, f"path {examined.folder}", weight_hash(examined.folder))
@@ -106,7 +125,8 @@ def obtain(examined: Examined, *, offline: bool = False, progress: Progress | No
         if offline:
             raise UserError(f"Offline mode forbids downloading the weights of {repository.repo}, {_REMEDY}.")
         hub.download(repository, examined.weights, progress or _silent)
-        check_sound(repository.repo, examined.folder, examined.weights)
+        safe = [name for name in examined.weights if name.endswith(".safetensors")]  # a head may be a pickle
+        check_sound(repository.repo, examined.folder, safe)
     return LocalModel(examined.folder, f"hub {repository.repo}@{repository.commit}", repository.commit)
 
 
@@ -114,9 +134,11 @@ def is_here(source: ModelSource) -> bool:
     """Whether a complete copy is on this disk; what its files contain isn't checked."""
     if source.path is not None:
         return source.path.is_dir()
-    if source.wheel is not None:
+    if source.wheel is not None and not source.head:
         return (cache_dir() / "models" / source.id / MANIFEST).is_file()
     found = None if source.hub is None else hub.cached(source.hub)
+    if found is not None and source.head:
+        return is_head_here(found)
     return found is not None and is_complete(found.files, found.folder)
 
 
@@ -142,7 +164,7 @@ def own_model(text: str) -> ModelSource:
 def _fingerprint(folder: Path) -> str:
     """Tells folders of the same name apart, and what a folder held before from what was trained into it since."""
     digest = hashlib.sha256(os.fsencode(folder))
-    for file in [folder / CONFIG, *sorted(folder.glob("*.safetensors"))]:
+    for file in [folder / CONFIG, *sorted(folder.glob("*.safetensors")), *sorted(folder.glob("*.bin"))]:
         with contextlib.suppress(OSError):  # not there, or just being replaced
             facts = file.stat()
             digest.update(os.fsencode(f"{file.name} {facts.st_size} {facts.st_mtime_ns}\n"))
@@ -271,6 +293,11 @@ def _locked(path: Path, name: str, progress: Progress) -> Iterator[None]:
 def _sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _hash_of(head: ExaminedHead) -> str:
+    """sha256 over a head's weight files, in the order of their names."""
+    return hashlib.sha256("\n".join(_sha256(head.folder / name) for name in sorted(head.weights)).encode()).hexdigest()
 
 
 def _weight_hash(files: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from specviz.models.placement import compute_dtype, input_device
 from specviz.models.probe import check_rollback
 
 PREFILL_CHUNK = 256  # tokens per forward pass over a prompt: bounds its memory, and how long a stop has to wait
+FINAL_NORMS = ("norm", "ln_f", "final_layer_norm", "final_layernorm")  # what transformers' base models call it
 
 
 class Target:
@@ -159,22 +160,32 @@ class Target:
         return len(again)
 
     @contextmanager
-    def early_exit(self, exit_layer: int) -> Iterator[Callable[[int], Tensor]]:
+    def early_exit(
+        self, exit_layer: int, head: Callable[[Tensor], Tensor] | None = None
+    ) -> Iterator[Callable[[int], Tensor]]:
         """Within the context, read tokens through the first `exit_layer` layers only, on the target's own cache rows.
 
-        Yields step(token) -> logits [V]: the exit goes straight to the final norm and the LM head. The rows that
-        the steps add are dropped at the end, whatever happens: left in, they would make the next verify pass
-        silently wrong. The model and its config are never altered; the steps run on a view that shares modules.
+        Yields step(token) -> logits [V]: the exit goes straight to the final norm and the LM head, or with `head` its
+        state, [H] before the final norm, goes there instead. The rows that the steps add are dropped at the end,
+        whatever happens: left in, they would make the next verify pass silently wrong. The model and its config are
+        never altered; the steps run on a view that shares modules.
+
+        Raises UserError for a model that can't be cut there.
         """
         model = exit_view(self.model, exit_layer)
+        if head is not None:
+            model = _without_norm(model.base_model)
         base = len(self.cache)
         snapshot = self.cache.snapshot()
         position = base
 
         def step(token: int) -> Tensor:
             nonlocal position
-            logits: Tensor = model(**self._inputs([token], position)).logits[0, -1]
+            inputs = self._inputs([token], position)
             position += 1
+            if head is not None:
+                return head(model(**inputs).last_hidden_state[0, -1].to(self.device))
+            logits: Tensor = model(**inputs).logits[0, -1]
             return logits
 
         try:
@@ -235,6 +246,19 @@ def exit_view(model: PreTrainedModel, exit_layer: int) -> PreTrainedModel:
         raise UserError(f"{model.config.model_type} models show no list of layers to leave early; use another drafter.")
     view = shallow_copy(model)
     view._modules[model.base_model_prefix] = base
+    return view
+
+
+def _without_norm(base: PreTrainedModel) -> PreTrainedModel:
+    """A view of a base model that ends with the state of its last layer.
+
+    Raises UserError if it shows no final norm to leave out.
+    """
+    view = shallow_copy(base)
+    name = next((name for name in FINAL_NORMS if name in view._modules), None)
+    if name is None:
+        raise UserError(f"{base.config.model_type} models show no final norm; use an early exit without an adapter.")
+    view._modules[name] = nn.Identity()
     return view
 
 

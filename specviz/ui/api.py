@@ -107,6 +107,13 @@ class Api:
         ngram_min: int | None = None,
         ngram_max: int | None = None,
         ngram_pick: str = "recent",
+        tree: bool | None = None,
+        nodes: int | None = None,
+        branches: int | None = None,
+        second_gamma: int | None = None,
+        gamma_policy: str | None = None,
+        confidence: float | None = None,
+        rule: str = "token",
         float32: bool = False,
         measure: bool = True,
         trace: bool = False,
@@ -134,6 +141,13 @@ class Api:
             ngram_min: N-gram lookup: tokens of the shortest match, 1 to 16. None: the drafter's default.
             ngram_max: N-gram lookup: tokens of the longest match, which is looked for first. None: the default.
             ngram_pick: N-gram lookup: which of several matches to follow, "recent" or "frequent".
+            tree: Draft a tree, several continuations verified in one pass, or a chain. None: the drafter's default.
+            nodes: Trees: draft tokens at most, 1 to 64; gamma bounds the depth. None: the drafter's default.
+            branches: Trees: children of a node that are looked at, 1 to 16. None: the drafter's default.
+            second_gamma: Combinations: draft length of the second drafter, 1 to 16. None: the drafter's default.
+            gamma_policy: "fixed", "confidence", or "adaptive": what paid lately, gamma at most. None: the default.
+            confidence: Policy "confidence": end a draft after a token to which the drafter gives less, 0 to 1.
+            rule: "token" or "block" (chains only), both lossless, or "typical", which is lossy.
             float32: Run in float32, where greedy output equals plain decoding's exactly.
             measure: Also time plain decoding and this run in turns, three times each: gives the speed-up.
             trace: Also return every decision, as the JSON lines that `python -m specviz replay` reads.
@@ -161,6 +175,13 @@ class Api:
             ngram_min=ngram_min,
             ngram_max=ngram_max,
             ngram_pick=ngram_pick,
+            tree=tree,
+            nodes=nodes,
+            branches=branches,
+            second_gamma=second_gamma,
+            gamma_policy=gamma_policy,
+            confidence=confidence,
+            rule=rule,
             float32=float32,
         )
         async with aclosing(

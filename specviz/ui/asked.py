@@ -8,7 +8,8 @@ from typing import Any, TypedDict
 from specviz.errors import UserError
 from specviz.presets import DrafterPreset, Pairing
 from specviz.ui import form
-from specviz.ui.controls import default, first_drafter
+from specviz.ui.controls import first_drafter
+from specviz.ui.drafting import FALLBACK, default, first_policy, first_shape
 from specviz.ui.form import Ask, Form
 
 ECHOED = 40  # characters of a wrong value that are repeated in an error
@@ -33,6 +34,13 @@ class Settings(TypedDict, total=False):
     ngram_min: int | None
     ngram_max: int | None
     ngram_pick: str
+    tree: bool | None
+    nodes: int | None
+    branches: int | None
+    second_gamma: int | None
+    gamma_policy: str | None
+    confidence: float | None
+    rule: str
     float32: bool
 
 
@@ -42,7 +50,7 @@ def read(prompt: Any, asked: Mapping[str, Any], pairings: Mapping[str, Pairing],
         raise UserError("The prompt is no text; give a string.")
     pairing = _pairing(asked["pairing"], pairings)
     preset = _drafter(asked["drafter"], pairing)
-    usual = {name: default(preset, name) for name in ("gamma", "exit_layer", "ngram_min", "ngram_max")}
+    usual = {name: default(preset, name) for name in FALLBACK}
     given = {name: asked[name] for name in usual if asked[name] is not None}
     raw = not pairing.chat if asked["raw_prompt"] is None else read_switch("raw_prompt", asked["raw_prompt"])
     values = Form(
@@ -50,6 +58,9 @@ def read(prompt: Any, asked: Mapping[str, Any], pairings: Mapping[str, Pairing],
         drafter=preset.title,
         **{**usual, **given},
         pick=asked["ngram_pick"],
+        shape=_shape(preset, asked["tree"]),
+        policy=_policy(preset, asked),
+        rule=asked["rule"],
         temperature=asked["temperature"],
         top_k=asked["top_k"],
         top_p=asked["top_p"],
@@ -76,6 +87,23 @@ def read_side(name: str, prompt: Any, asked: Any, usual: Mapping[str, Any], pair
         return read(prompt, {**usual, **asked}, pairings, measure=False)
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
+
+
+def _policy(preset: DrafterPreset, asked: Mapping[str, Any]) -> Any:
+    """The one that is named; else the one that a threshold means, given or by the drafter's default."""
+    if asked["gamma_policy"] is not None:
+        return asked["gamma_policy"]
+    if asked["confidence"] is None:
+        return first_policy(preset, preset.defaults)
+    return form.CONFIDENCE if asked["confidence"] else form.FIXED
+
+
+def _shape(preset: DrafterPreset, tree: Any) -> str:
+    if tree is None:
+        return first_shape(preset, preset.defaults)
+    if read_switch("tree", tree) and not form.knows(preset, "tree"):
+        raise UserError(f"{preset.title} drafts chains only; leave tree out, or choose another drafter.")
+    return form.TREE if tree else form.CHAIN
 
 
 def read_switch(name: str, value: Any) -> bool:

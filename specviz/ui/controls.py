@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -12,7 +12,8 @@ from specviz.errors import Cancelled, UserError
 from specviz.loaded import Loaded
 from specviz.presets import DrafterPreset, ModelSource, Pairing
 from specviz.recordings import Example, Recording
-from specviz.ui import form, screens
+from specviz.ui import drafting, form, screens
+from specviz.ui.drafting import default
 from specviz.ui.form import Form
 from specviz.ui.handlers import Explorer, History, session
 from specviz.ui.offer import comes_at_once, facts, obstacle, with_what_is_loaded
@@ -20,22 +21,9 @@ from specviz.ui.screens import SKIP, Screen
 
 Value = Any  # what a Gradio component takes
 
-FALLBACK = {"ngram_min": 1, "ngram_max": 3, "exit_layer": 8, "gamma": 4}  # where a preset names no default
 LOOK_UP_SECONDS = 0.3
 READABLE = "The recorded runs can be read all the same."
 STILL_THERE = "The recorded runs can be read without it, and Run tries again."
-
-
-class Drafting(NamedTuple):
-    """Outputs that follow the drafter: its note, the groups of its settings, and their values."""
-
-    note: Value
-    ngram: Value
-    exit: Value
-    ngram_min: Value = SKIP
-    ngram_max: Value = SKIP
-    exit_layer: Value = SKIP
-    gamma: Value = SKIP
 
 
 class Talk(NamedTuple):
@@ -67,17 +55,21 @@ class Controls:
     def pairings(self) -> dict[str, Pairing]:
         return self.explorer.pairings
 
-    def choose_drafter(self, pairing_id: str, title: str) -> Drafting:
+    def choose_drafter(self, pairing_id: str, title: str, rule: str) -> list[Value]:
+        """The groups of its settings, and where they start. rule: the acceptance rule chosen so far."""
         preset = next((each for each in self.pairings[pairing_id].drafters if each.title == title), None)
-        return drafting(preset) if preset else Drafting(SKIP, SKIP, SKIP)  # of a pairing that was chosen before
+        if preset is None:  # of a pairing that was chosen before
+            return [SKIP] * (len(drafting.Groups._fields) + len(drafting.Starts._fields))
+        shape = drafting.first_shape(preset, preset.defaults)
+        return [*drafting.groups(preset, shape), *drafting.starts(preset, rule)]
 
-    def choose_pairing(self, pairing_id: str) -> list[Value]:
+    def choose_pairing(self, pairing_id: str, rule: str) -> list[Value]:
         """What to know of it, its drafters, how it reads prompts, and what follows the first of its drafters."""
         pairing = self.pairings[pairing_id]
         preset = first_drafter(pairing)
         drafters = gr.update(choices=[p.title for p in pairing.drafters], value=preset.title)
         template = form.CHAT if pairing.chat else form.RAW
-        return [self.about(pairing), drafters, template, *drafting(preset)]
+        return [self.about(pairing), drafters, template, *self.choose_drafter(pairing_id, preset.title, rule)]
 
     def about(self, pairing: Pairing) -> str:
         """The pairing's card."""
@@ -95,8 +87,8 @@ class Controls:
         screen = Screen()
         if id in self.recordings and not self.explorer.visits.is_running(session(request)):
             screen = self.recorded(self.recordings[id], self.pairings[pairing_id])
-        groups = drafting(preset)
-        return [*kept, groups.note, groups.ngram, groups.exit, *filled(example, preset), *talk(()), *screen]
+        groups = drafting.groups(preset, drafting.first_shape(preset, example.drafter_settings))
+        return [*kept, *groups, *filled(example, preset), *talk(()), *screen]
 
     def recorded(self, recording: Recording, chosen: Pairing) -> Screen:
         """A recorded run under its own drafter's name, and a word on its target where that is not the chosen one."""
@@ -189,7 +181,8 @@ class Controls:
 def ready(loaded: Loaded) -> str:
     """The state of models that are there."""
     number_format = str(loaded.target.dtype).removeprefix("torch.")
-    with_it = f" with {loaded.assistant.name}" if loaded.assistant else ""
+    drafts = loaded.assistant or loaded.head
+    with_it = f" with {drafts.name}" if drafts else ""
     text = f"{loaded.target.name}{with_it} is ready · {number_format}"
     return screens.status("ready", text, detail=" ".join(loaded.notes))
 
@@ -205,35 +198,26 @@ def preset_of(pairing: Pairing, kind: str) -> DrafterPreset:
     return next((preset for preset in pairing.drafters if preset.kind == kind), first_drafter(pairing))
 
 
-def default(preset: DrafterPreset, name: str) -> int:
-    return int(preset.defaults.get(name, FALLBACK[name]))
-
-
-def drafting(preset: DrafterPreset) -> Drafting:
-    """What is shown of a drafter, and its defaults."""
-    kinds = form.parts(preset)
-    return Drafting(
-        preset.note,
-        gr.update(visible="ngram" in kinds),
-        gr.update(visible="early-exit" in kinds),
-        default(preset, "ngram_min"),
-        default(preset, "ngram_max"),
-        default(preset, "exit_layer"),
-        gr.update(value=default(preset, "gamma"), interactive=preset.kind != "plain"),
-    )
-
-
 def filled(example: Example, preset: DrafterPreset) -> Form:
     """The example's prompt and settings; pairing, number format and measuring stay as they are."""
     drafter, sampler = example.drafter_settings, example.sampler
+    made = replace(preset, defaults={**preset.defaults, **drafter})
+    shape, policy = drafting.first_shape(preset, drafter), drafting.first_policy(preset, drafter)
     return Form(
         prompt=example.prompt,
         drafter=preset.title,
         gamma=gr.update(value=example.gamma, interactive=preset.kind != "plain"),
-        ngram_min=drafter.get("ngram_min", default(preset, "ngram_min")),
-        ngram_max=drafter.get("ngram_max", default(preset, "ngram_max")),
+        ngram_min=default(made, "ngram_min"),
+        ngram_max=default(made, "ngram_max"),
         pick=drafter.get("pick", "recent"),
-        exit_layer=drafter.get("exit_layer", default(preset, "exit_layer")),
+        exit_layer=default(made, "exit_layer"),
+        shape=shape,
+        nodes=default(made, "nodes"),
+        branches=default(made, "branches"),
+        second_gamma=default(made, "second_gamma"),
+        policy=drafting.policies(preset, policy),
+        confidence=drafting.threshold(policy, value=default(made, "confidence")),
+        rule=drafting.rules(shape, "token"),
         temperature=sampler.get("temperature", 0),
         top_k=sampler.get("top_k", 0),
         top_p=sampler.get("top_p", 1),

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from specviz.presets import DrafterPreset
-from specviz.ui import fields, screens
+from specviz.ui import drafting, fields, screens
 from specviz.ui.controls import Controls, Kept, Talk, preset_of
+from specviz.ui.drafting import Starts
 from specviz.ui.fields import Fields
 from specviz.ui.javascript import feed, view
 from specviz.ui.offer import choices
@@ -144,13 +145,16 @@ def first_screen(controls: Controls) -> Screen:
 
 
 def _wire_settings(controls: Controls, made: Fields) -> None:
-    """Each drafter brings its note, its settings and its defaults."""
-    made.form.drafter.input(
-        controls.choose_drafter, [made.form.pairing, made.form.drafter], [*made.drafting], **AT_ONCE
-    )
+    """Each drafter brings its note, its settings and its defaults; what can't go together is not offered."""
+    values = made.form
+    brought = [*made.groups, *(getattr(values, name) for name in Starts._fields)]
+    values.drafter.input(controls.choose_drafter, [values.pairing, values.drafter, values.rule], brought, **AT_ONCE)
     # Not `input`, which a list that is only passed by keyboard sends too, and not `select`, which the keyboard doesn't.
-    outputs = [made.about, made.form.drafter, made.form.template, *made.drafting]
-    made.form.pairing.change(controls.choose_pairing, made.form.pairing, outputs, **AT_ONCE)
+    outputs = [made.about, values.drafter, values.template, *brought]
+    values.pairing.change(controls.choose_pairing, [values.pairing, values.rule], outputs, **AT_ONCE)
+    shapes = [values.shape, values.rule]
+    values.shape.input(drafting.choose_shape, shapes, [made.groups.tree, values.rule], **AT_ONCE)
+    values.policy.input(drafting.threshold, values.policy, values.confidence, **AT_ONCE)
 
 
 def _wire_own(controls: Controls, asking: Asking, made: Fields, fields: OwnFields, status: gr.HTML) -> None:
@@ -174,8 +178,7 @@ def _wire_own(controls: Controls, asking: Asking, made: Fields, fields: OwnField
 
 def _wire_examples(controls: Controls, asking: Asking, made: Fields, outputs: Screen) -> None:
     """An example fills the form and shows its recorded run; what it replaced can be had back."""
-    groups = [made.drafting.note, made.drafting.ngram, made.drafting.exit]
-    changed = [*asking.kept, *groups, *made.form, *asking.talk, *outputs]
+    changed = [*asking.kept, *made.groups, *made.form, *asking.talk, *outputs]
     history = asking.talk.history
     inputs = [asking.prompt, history, made.form.pairing]
     for id, chip in asking.examples.items():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
+from statistics import fmean
 
 from specviz.metrics import DEFINITIONS, acceptance, outcomes, timing
 from specviz.trace import FinishReason, Run, Trace
@@ -27,10 +29,21 @@ def lines(trace: Trace, drafter: str, why_stopped: str = "stopped by you") -> Li
     shown: Lines = [("Ended", ended(trace.finish_reason, len(trace.tokens), why_stopped))]
     if numbers.drafted:
         shown.append(("Drafted", drafted))
+    if run.gamma_policy != "fixed":
+        shown.append(("Draft length", _lengths(trace)))
+    if drafters := Counter(node.by for step in trace.steps for node in step.nodes if node.by):
+        shown.append(("Drafted by", ", ".join(f"{name}: {plural(count, 'token')}" for name, count in drafters.items())))
     read = "" if clock.prefill_s is None else f", read in {clock.prefill_s:.2f} s"
     asked = run.prompt_text.rpartition("\n\nUser: ")[2] if run.chat_template else run.prompt_text
     shown.append(("Prompt", f"“{shortened(asked)}” ({plural(len(run.prompt), 'token')}{read})"))
     return [*shown, ("Run", facts(run, drafter))]
+
+
+def _lengths(trace: Trace) -> str:
+    """What the policy asked for and what came, over all steps."""
+    asked, used = ([getattr(step, name) for step in trace.steps] for name in ("gamma_asked", "gamma_used"))
+    average = f"; on average {fmean(asked):.1f} asked for and {fmean(used):.1f} drafted" if asked else ""
+    return f"{trace.run.gamma_policy}, at most {trace.run.gamma}{average}"
 
 
 def shortened(prompt: str) -> str:
@@ -50,14 +63,14 @@ def ended(reason: FinishReason, tokens: int, why_stopped: str) -> str:
 
 def facts(run: Run, drafter: str = "") -> str:
     """Target, drafter, sampler, device, number format and seed, in one line."""
-    settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in run.drafter_settings.items())
+    settings = ", ".join(_setting(name, value) for name, value in run.drafter_settings.items())
     used = [
         f"{name.replace('_', '-')} {run.sampler[name]:g}" for name, off in FILTERS.items() if run.sampler[name] != off
     ]
     parts = [
         run.target,
         (drafter or run.drafter) + (f" ({settings})" if settings else ""),
-        *([] if run.drafter == "plain" else [f"gamma {run.gamma}"]),
+        *drafting(run),
         f"temperature {run.sampler['temperature']:g}",
         *used,
         f"seed {run.seed}",
@@ -70,8 +83,26 @@ def facts(run: Run, drafter: str = "") -> str:
 def source(run: Run, drafter: str) -> str:
     """What run it is, in one short line."""
     day = [f"{datetime.datetime.fromisoformat(run.date):%-d %b %Y}"] if run.date else []
-    gamma = [] if run.drafter == "plain" else [f"gamma {run.gamma}"]
-    return " · ".join([drafter, *gamma, run.target, *machine(run), *day])
+    return " · ".join([drafter, *drafting(run), run.target, *machine(run), *day])
+
+
+def drafting(run: Run) -> list[str]:
+    """Draft length and how it is decided on, and the acceptance rule where it is not the usual one."""
+    if run.drafter == "plain":
+        return []
+    gamma = f"gamma {run.gamma}" if run.gamma_policy == "fixed" else f"gamma at most {run.gamma}, {run.gamma_policy}"
+    return [gamma, *([] if run.rule == "token" else [rule(run)])]
+
+
+def rule(run: Run) -> str:
+    """The acceptance rule in words; never without saying that it is lossy."""
+    name = {"token": "token-wise acceptance", "block": "block verification"}.get(run.rule, f"{run.rule} acceptance")
+    return name if run.lossless else f"{name}, lossy"
+
+
+def _setting(name: str, value: object) -> str:
+    spelled = name.replace("_", " ")
+    return spelled if value is True else f"no {spelled}" if value is False else f"{spelled} {value}"
 
 
 def machine(run: Run) -> list[str]:

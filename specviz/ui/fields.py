@@ -10,7 +10,9 @@ from specviz.models.devices import pick_device, pick_dtype
 from specviz.presets import DrafterPreset
 from specviz.recordings import Example
 from specviz.ui import form
-from specviz.ui.controls import Controls, Drafting, filled
+from specviz.ui.controls import Controls, filled
+from specviz.ui.drafting import Groups
+from specviz.ui.drafting_fields import drafting_fields, rule_fields
 from specviz.ui.form import Form
 from specviz.ui.handlers import REPEATS
 from specviz.ui.javascript import view
@@ -21,7 +23,7 @@ class Fields(NamedTuple):
     """The controls of the form, and what else stands among them."""
 
     form: Form
-    drafting: Drafting
+    groups: Groups
     about: gr.HTML
     own: OwnFields | None  # only where the user may bring models
     memory: gr.HTML
@@ -40,34 +42,7 @@ def settings(
     first = filled(example, preset)
     models = controls.explorer.models
     usual = str(pick_dtype(models.dtype, pick_device(models.device))).removeprefix("torch.")
-    with gr.Column(visible="ngram" in form.parts(preset), min_width=0) as ngram:
-        with gr.Row():
-            ngram_min = gr.Number(first.ngram_min, label="Shortest match", min_width=90, elem_id="ngram-min")
-            ngram_max = gr.Number(first.ngram_max, label="Longest match", min_width=90, elem_id="ngram-max")
-        pick = gr.Radio(
-            [("latest", "recent"), ("most frequent", "frequent")],
-            value=first.pick,
-            label="Of several matches, follow the",
-            info="A match is an earlier place in the text with the same last tokens; the longest is looked for first.",
-            elem_id="pick",
-        )
-    with gr.Column(visible="early-exit" in form.parts(preset), min_width=0) as exit_group:
-        exit_layer = gr.Number(
-            first.exit_layer,
-            label="Exit after layer",
-            info="Earlier drafts faster and guesses worse.",
-            elem_id="exit-layer",
-        )
-    gamma = gr.Slider(
-        0,
-        form.MAX_GAMMA,
-        example.gamma,
-        step=1,
-        label="Draft length (gamma)",
-        info="Tokens proposed per verify pass. More can be accepted, and more are wasted.",
-        buttons=[],
-        elem_id="gamma",
-    )
+    drafter_fields = drafting_fields(first, preset, example.gamma)
     temperature = gr.Slider(
         0,
         form.MAX_TEMPERATURE,
@@ -93,6 +68,7 @@ def settings(
         info=f"After the run, {REPEATS} times in turns: gives the speed-up, and where the time goes.",
         elem_id="measure",
     )
+    rules = rule_fields(first, preset)
     with gr.Accordion("Sampling", open=False, elem_id="sampling"):
         seed = gr.Number(first.seed, label="Seed", info="The same seed draws the same tokens.", elem_id="seed")
         top_k = gr.Number(
@@ -159,11 +135,8 @@ def settings(
     values = Form(
         prompt=prompt,
         drafter=drafter,
-        gamma=gamma,
-        ngram_min=ngram_min,
-        ngram_max=ngram_max,
-        pick=pick,
-        exit_layer=exit_layer,
+        **drafter_fields.values,
+        **rules.values,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
@@ -177,5 +150,5 @@ def settings(
         precision=precision,
         measure=measure,
     )
-    groups = Drafting(note, ngram, exit_group, ngram_min, ngram_max, exit_layer, gamma)
+    groups = Groups(note=note, **drafter_fields.groups, **rules.groups)
     return Fields(values, groups, about, own, memory)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, NamedTuple
 
 from specviz import memory, runs
 from specviz.decoding.engine import Settings
 from specviz.decoding.sampling import Sampler
+from specviz.decoding.verify import RULES
+from specviz.drafters import DRAFTERS
 from specviz.errors import UserError
 from specviz.loaded import Loaded
 from specviz.presets import DrafterPreset, Pairing
 from specviz.prompts import Turn, encode
+from specviz.ui.checks import number, whole
 
 MAX_GAMMA = 16
 MAX_TEMPERATURE = 2
@@ -24,10 +28,14 @@ MAX_NGRAM = 16
 MAX_PROMPT = 8_000  # characters
 MAX_PROMPT_TOKENS = 2048  # a longer one would hold the model for many seconds before its first token
 MAX_STOPS, MAX_STOP = 4, 40  # stop strings, and characters of one
+MAX_NODES, MAX_BRANCHES = 64, 16
 PICKS = ("recent", "frequent")
+CHAIN, TREE = "chain", "tree"  # draft shapes
+FIXED, CONFIDENCE, ADAPTIVE = POLICIES = ("fixed", "confidence", "adaptive")  # what decides on the draft length
 CHAT, RAW = "chat", "raw"
 DEFAULT, EXACT = "default", "float32"  # number formats
 ELSEWHERE = ("gamma", "source")  # defaults of a preset that are no settings of the drafter itself
+IN_CONTROLS = ("tree", "nodes", "branches", "confidence")  # those that count only where the controls say so
 
 
 class Form(NamedTuple):
@@ -40,6 +48,13 @@ class Form(NamedTuple):
     ngram_max: Any
     pick: Any
     exit_layer: Any
+    shape: Any
+    nodes: Any
+    branches: Any
+    second_gamma: Any
+    policy: Any
+    confidence: Any
+    rule: Any
     temperature: Any
     top_k: Any
     top_p: Any
@@ -98,17 +113,19 @@ def read(form: Form, pairings: Mapping[str, Pairing]) -> Ask:
         raise UserError(f"Choose how the prompt is read: {CHAT} or {RAW}.")
     if form.precision not in (DEFAULT, EXACT):
         raise UserError(f"Choose a number format: {DEFAULT} or {EXACT}.")
+    drafter_settings = _drafter_settings(preset, form)
     settings = Settings(
-        gamma=_whole("The draft length", form.gamma, 0, MAX_GAMMA),
-        max_new_tokens=_whole("The number of new tokens", form.max_new_tokens, 1, MAX_TOKENS),
+        gamma=whole("The draft length", form.gamma, 0, MAX_GAMMA),
+        max_new_tokens=whole("The number of new tokens", form.max_new_tokens, 1, MAX_TOKENS),
         sampler=_sampler(form),
-        seed=_whole("The seed", form.seed, 0, MAX_SEED),
+        seed=whole("The seed", form.seed, 0, MAX_SEED),
         stop_strings=_stops(form.stops),
+        **_rules(preset, form, is_tree=bool(drafter_settings.get(key(preset, "tree")))),
     )
     return Ask(
         pairing=pairing,
         preset=preset,
-        drafter_settings=_drafter_settings(preset, form),
+        drafter_settings=drafter_settings,
         settings=settings,
         prompt=prompt,
         raw=form.template == RAW,
@@ -130,13 +147,27 @@ def parts(preset: DrafterPreset) -> list[str]:
     return preset.kind.split("+")
 
 
+def knows(preset: DrafterPreset, setting: str) -> bool:
+    """Whether the drafter, or a part of the combination, has that setting."""
+    return any(setting in signature(DRAFTERS[kind]).parameters for kind in parts(preset) if kind in DRAFTERS)
+
+
+def key(preset: DrafterPreset, setting: str) -> str:
+    """What the preset calls the setting: `kind.setting` where it is for one part of a combination only."""
+    return next((name for name in preset.defaults if _bare(name) == setting), setting)
+
+
+def _bare(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
 def _sampler(form: Form) -> Sampler:
     return Sampler(
-        temperature=_number("The temperature", form.temperature, 0, MAX_TEMPERATURE),
-        top_k=_whole("Top-k", form.top_k, 0, MAX_TOP_K),
-        top_p=_number("Top-p", form.top_p, 0.05, 1),
-        min_p=_number("Min-p", form.min_p, 0, 1),
-        repetition_penalty=_number("The repetition penalty", form.penalty, MIN_PENALTY, MAX_PENALTY),
+        temperature=number("The temperature", form.temperature, 0, MAX_TEMPERATURE),
+        top_k=whole("Top-k", form.top_k, 0, MAX_TOP_K),
+        top_p=number("Top-p", form.top_p, 0.05, 1),
+        min_p=number("Min-p", form.min_p, 0, 1),
+        repetition_penalty=number("The repetition penalty", form.penalty, MIN_PENALTY, MAX_PENALTY),
     )
 
 
@@ -153,18 +184,55 @@ def _stops(value: Any) -> tuple[str, ...]:
 
 
 def _drafter_settings(preset: DrafterPreset, form: Form) -> dict[str, Any]:
-    settings: dict[str, Any] = {name: value for name, value in preset.defaults.items() if name not in ELSEWHERE}
+    """The preset's own, with what the controls for them say."""
+    left_out = (*ELSEWHERE, *IN_CONTROLS)
+    settings: dict[str, Any] = {name: value for name, value in preset.defaults.items() if _bare(name) not in left_out}
     if "ngram" in parts(preset):
-        shortest = _whole("The shortest match", form.ngram_min, 1, MAX_NGRAM)
-        longest = _whole("The longest match", form.ngram_max, 1, MAX_NGRAM)
+        shortest = whole("The shortest match", form.ngram_min, 1, MAX_NGRAM)
+        longest = whole("The longest match", form.ngram_max, 1, MAX_NGRAM)
         if shortest > longest:
             raise UserError(f"The shortest match ({shortest}) is longer than the longest ({longest}); swap them.")
         if form.pick not in PICKS:
             raise UserError(f"Choose which match to follow: {' or '.join(PICKS)}.")
         settings |= {"ngram_min": shortest, "ngram_max": longest, "pick": form.pick}
     if "early-exit" in parts(preset):
-        settings["exit_layer"] = _whole("The exit layer", form.exit_layer, 1, 1000)  # the target knows its own limit
-    return settings
+        settings["exit_layer"] = whole("The exit layer", form.exit_layer, 1, 1000)  # the target knows its own limit
+    if len(parts(preset)) > 1:
+        settings["second_gamma"] = whole("The second drafter's draft length", form.second_gamma, 1, MAX_GAMMA)
+    return settings | _tree(preset, form) | _confidence(preset, form)
+
+
+def _tree(preset: DrafterPreset, form: Form) -> dict[str, Any]:
+    if not knows(preset, "tree"):
+        return {}
+    if form.shape not in (CHAIN, TREE):
+        raise UserError(f"Choose the draft's shape: {CHAIN} or {TREE}.")
+    if form.shape == CHAIN:
+        return {}
+    nodes = whole("The tree's number of nodes", form.nodes, 1, MAX_NODES)
+    branches = whole("The number of branches", form.branches, 1, MAX_BRANCHES)
+    return {key(preset, "tree"): True, key(preset, "nodes"): nodes, key(preset, "branches"): branches}
+
+
+def _confidence(preset: DrafterPreset, form: Form) -> dict[str, Any]:
+    if form.policy != CONFIDENCE or preset.kind == "plain":
+        return {}
+    if not knows(preset, "confidence"):
+        raise UserError(f"{preset.title} is never more or less sure of a token; choose another draft length policy.")
+    return {key(preset, "confidence"): number("The confidence threshold", form.confidence, 0, 1)}
+
+
+def _rules(preset: DrafterPreset, form: Form, is_tree: bool) -> dict[str, Any]:
+    """Acceptance rule and draft length policy, as the engine has them; without drafts there is nothing to choose."""
+    if preset.kind == "plain":
+        return {}
+    if form.policy not in POLICIES:
+        raise UserError(f"Choose what decides on the draft length: {', '.join(POLICIES)}.")
+    if form.rule not in tuple(RULES):
+        raise UserError(f"Choose an acceptance rule: {', '.join(RULES)}.")
+    if form.rule == "block" and is_tree:
+        raise UserError("Block verification decides over a chain; choose the draft shape chain, or another rule.")
+    return {"rule": form.rule, "gamma_policy": ADAPTIVE if form.policy == ADAPTIVE else FIXED}
 
 
 def _prompt(value: Any) -> str:
@@ -177,26 +245,3 @@ def _prompt(value: Any) -> str:
     except UnicodeEncodeError as error:
         raise UserError(f"Character {error.start + 1} of the prompt is only half a character; delete it.") from error
     return value
-
-
-def _whole(name: str, value: Any, low: int, high: int) -> int:
-    number = _number(name, value, low, high, "a whole number")
-    if number != int(number):
-        raise UserError(f"{name} is {value:g}; give a whole number from {low:,} to {high:,}.")
-    return int(number)
-
-
-def _number(name: str, value: Any, low: float, high: float, kind: str = "a number") -> float:
-    if value is None or value == "":
-        raise UserError(f"{name} is missing; give {kind} from {low:,} to {high:,}.")
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    if not known or not low <= value <= high:  # nor is it where the value is no number
-        raise UserError(f"{name} is {_said(value)}; give {kind} from {low:,} to {high:,}.")
-    return float(value)
-
-
-def _said(value: Any) -> str:
-    """The value as it was typed, at most."""
-    if isinstance(value, int) and abs(value) >= 10**30:  # Python refuses to write out the largest
-        return "far out of range"
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)[:40]

@@ -147,6 +147,8 @@ def facts(found: own.Own) -> list[tuple[str, str]]:
     lines = [("Target", _facts(found.target))]
     if found.drafter is not None:
         lines.append(("Drafter", _facts(found.drafter)))
+    if found.head is not None:
+        lines.append(("Drafter", f"{found.head.name}: trained weights for this target, licence {found.head.licence}"))
     if found.note:
         lines.append(("Note", found.note))
     return lines

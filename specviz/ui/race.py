@@ -15,15 +15,17 @@ def lanes(record: Record) -> str:
     timed = record.measured
     if timed is None or timed.typical is None:
         return ""
+    name = record.drafter if record.run.lossless else f"{record.drafter} (lossy)"
     shown = {
         "id": uuid.uuid4().hex,
         "recorded": record.run.mode == "recorded",
         "lanes": [
             _lane("plain decoding", "plain", timed.plain[timed.typical]),
-            _lane(record.drafter, "speculative", timed.speculative[timed.typical]),
+            _lane(name, "speculative", timed.speculative[timed.typical]),
         ],
         "note": f"the median of {plural(timed.repeats, 'repeat')}; reading the prompt is left out",
         "is_clear": pays(timed) is not None and not is_noisy(timed),
+        "lossy": not record.run.lossless,
         "sampled": record.run.sampler["temperature"] > 0,
     }
     return json.dumps(shown, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from specviz.comparison import Comparison, Phases
+from specviz.comparison import Comparison, Divergence, Phases
 from specviz.metrics import DEFINITIONS, acceptance
 from specviz.models.text import TokenText
 from specviz.trace import Run, Step, Trace
-from specviz.ui.facts import SPEED, plural
+from specviz.ui.facts import SPEED, plural, rule
 
 Pieces = list[tuple[str, str]]  # text and its tone: faster, slower, even, muted, error or ""
 NOISY = 1.6  # with the largest ratio so many times the smallest, the repeats say nothing
@@ -153,12 +153,14 @@ def _speed_tile(record: Record | None) -> tuple[str, str]:
 
 
 def equality(record: Record, text: TokenText) -> dict[str, str] | None:
-    """Whether the output is plain decoding's: a badge's tone (good, near, bad or ""), its label, and a sentence."""
+    """Whether the output is plain decoding's: a badge's tone (good, near, bad, lossy or ""), its label, a sentence."""
     run, comparison = record.run, record.comparison
     if not record.drafts:
         return None
+    if not run.lossless:
+        return _badge("lossy", "lossy", _lossy(record, text))
     rounding = "" if run.dtype == "float32" else f", up to rounding in {run.dtype}"
-    lossless = f"by the acceptance rule{rounding}"
+    lossless = f"by {'the acceptance rule' if run.rule == 'token' else rule(run)}{rounding}"
     if run.sampler["temperature"] > 0:
         return _badge("", "lossless", f"{lossless}; sampled runs differ by chance, so tokens are not compared.")
     if comparison is None or comparison.identical is None:
@@ -166,11 +168,7 @@ def equality(record: Record, text: TokenText) -> dict[str, str] | None:
     parting = comparison.divergence
     if parting is None:
         return _badge("good", "identical to plain decoding", f"all {plural(comparison.tokens, 'token')} are the same.")
-    plain, own = (
-        "the end of the text" if token is None else f"“{_visible(text(token))}”"
-        for token in (parting.plain, parting.speculative)
-    )
-    where = f"from token {parting.index + 1}, where plain decoding has {plain} and this run {own}"
+    where = _where(parting, text)
     if parting.margin is None:
         return _badge("bad", "differs from plain decoding", f"{where}.")
     margin = f"{where}; the target's logits differ by {abs(parting.margin):.2g}"
@@ -178,6 +176,27 @@ def equality(record: Record, text: TokenText) -> dict[str, str] | None:
         tie = f"{margin}, which rounding in {run.dtype} decides. The number format float32 is exact."
         return _badge("near", "differs at a near tie", tie)
     return _badge("bad", "differs from plain decoding", f"{margin}, more than rounding in {run.dtype} explains.")
+
+
+def _lossy(record: Record, text: TokenText) -> str:
+    """What the rule allows, and what came of it here."""
+    kept = (
+        f"{record.run.rule} acceptance keeps what the target finds not unlikely, so the output may differ from its own"
+    )
+    comparison = record.comparison
+    if comparison is None or comparison.identical is None:
+        return f"{kept}."
+    if comparison.divergence is None:
+        return f"{kept}. Here all {plural(comparison.tokens, 'token')} are plain decoding's."
+    return f"{kept}. Here it does, {_where(comparison.divergence, text)}."
+
+
+def _where(parting: Divergence, text: TokenText) -> str:
+    plain, own = (
+        "the end of the text" if token is None else f"“{_visible(text(token))}”"
+        for token in (parting.plain, parting.speculative)
+    )
+    return f"from token {parting.index + 1}, where plain decoding has {plain} and this run {own}"
 
 
 def _badge(tone: str, label: str, text: str) -> dict[str, str]:

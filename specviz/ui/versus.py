@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from specviz import runs, summary
 from specviz.comparison import Comparison, Divergence
+from specviz.decoding.verify import LOSSLESS
 from specviz.errors import Cancelled, UserError
 from specviz.measure import first_divergence
 from specviz.ui import screens
@@ -112,8 +113,11 @@ def _why_outputs_differ(first: Ask, second: Ask) -> str:
     """Why the outputs need not be the same; "" where they should be."""
     if first.settings.sampler.temperature > 0 or second.settings.sampler.temperature > 0:
         return "What is sampled differs by chance."
-    if replace(first.settings, gamma=0, seed=0) != replace(second.settings, gamma=0, seed=0):
+    one, other = (replace(ask.settings, gamma=0, seed=0, gamma_policy="fixed", rule="token") for ask in (first, second))
+    if one != other:
         return "The runs differ in more than their drafting."
+    if not {first.settings.rule, second.settings.rule} <= LOSSLESS:
+        return "Typical acceptance is lossy."
     return ""
 
 

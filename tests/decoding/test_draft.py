@@ -34,6 +34,14 @@ def test_an_empty_draft_is_a_chain_of_depth_0_and_carries_its_note():
     assert draft.visibility().tolist() == [[True]]
 
 
+def test_who_drafted_is_said_of_all_nodes_or_of_none():
+    q = torch.zeros(2, 20)
+    assert Draft((1, 2), (ROOT, 0), q).by == ()
+    assert Draft((1, 2), (ROOT, 0), q, by=("ngram", "eagle")).by == ("ngram", "eagle")
+    with pytest.raises(ValueError, match="2 tokens says of 1 who drafted"):
+        Draft((1, 2), (ROOT, 0), q, by=("ngram",))
+
+
 def test_depths_count_from_1_below_the_last_committed_token():
     assert TREE.depths == [1, 1, 2, 2, 2, 3]
     assert TREE.depth == 3

@@ -57,6 +57,8 @@ def timeless(steps: list[Step]) -> list[Step]:
         ({"gamma": 65}, "Gamma is 65; give a draft length from 0 to 64."),
         ({"max_new_tokens": -1}, "The budget is -1 tokens; give 0 or more."),
         ({"stop_strings": ("x", "")}, "A stop string is empty; leave it out or give it at least one character."),
+        ({"rule": "greedy"}, "There is no acceptance rule 'greedy'; choose one of token, block, typical."),
+        ({"gamma_policy": "best"}, "There is no gamma policy 'best'; choose one of fixed, adaptive."),
         ({"seed": 2**63}, f"The seed is {2**63}; give a whole number of at most 63 bits."),
         ({"seed": -(2**63) - 1}, f"The seed is {-(2**63) - 1}; give a whole number of at most 63 bits."),
     ],

@@ -7,7 +7,6 @@ controls are mistakes that real engines have made.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -152,23 +151,26 @@ def exact_joint(logits_after: Callable[[list[int]], Tensor], sampler: Sampler) -
     return joint
 
 
-def settings(sampler: Sampler, seed: int = 0, budget: int = TOKENS) -> Settings:
-    return Settings(gamma=GAMMA, max_new_tokens=budget, sampler=sampler, seed=seed)
+def settings(sampler: Sampler, seed: int = 0, budget: int = TOKENS, **asked: object) -> Settings:
+    return Settings(**{"gamma": GAMMA, "max_new_tokens": budget, "sampler": sampler, "seed": seed, **asked})
 
 
 def said(steps: Iterable[Step]) -> tuple[int, ...]:
     return tuple(token for step in steps for token in step.committed)
 
 
-def sampled(target, drafter: Drafter, sampler: Sampler, decodes: int = DECODES) -> np.ndarray:
-    """[V, V, V]: how often each continuation came up."""
+def sampled(
+    target, drafter: Drafter, sampler: Sampler, decodes: int = DECODES, budget: int = TOKENS, **asked: object
+) -> np.ndarray:
+    """[V, V, V]: how often each continuation came up; asked: further settings."""
     counts = np.zeros((VOCAB,) * TOKENS)
     for seed in range(decodes):
-        counts[said(decode(target, drafter, PROMPT, settings(sampler, seed), detail=False))] += 1
+        steps = decode(target, drafter, PROMPT, settings(sampler, seed, budget, **asked), detail=False)
+        counts[said(steps)[:TOKENS]] += 1
     return counts
 
 
-def counted(target, drafter: Drafter, sampler: Sampler, every_outcome) -> np.ndarray:
+def counted(target, drafter: Drafter, sampler: Sampler, every_outcome, **asked: object) -> np.ndarray:
     """[V, V, V]: the exact distribution of what the engine says, from every outcome of every step."""
     joint = np.zeros((VOCAB,) * TOKENS)
     reached = {(): 1.0}
@@ -177,7 +179,8 @@ def counted(target, drafter: Drafter, sampler: Sampler, every_outcome) -> np.nda
             prompt, budget = [*PROMPT, *start], TOKENS - length
 
             def first_step(prompt=prompt, budget=budget) -> tuple[int, ...]:
-                return next(decode(target, drafter, prompt, settings(sampler, budget=budget), detail=False)).committed
+                steps = decode(target, drafter, prompt, settings(sampler, budget=budget, **asked), detail=False)
+                return next(steps).committed
 
             for probability, committed in every_outcome(first_step):
                 end = (*start, *committed)
@@ -229,6 +232,52 @@ def test_every_outcome_of_the_engine_adds_up_to_the_target(name, settings_name, 
     joint = counted(target, DRAFTERS[name](target), sampler, every_outcome)
     assert joint.sum() == pytest.approx(1, abs=1e-9)
     np.testing.assert_allclose(joint, exact_joint(target.after, sampler), atol=1e-6)  # float32 probabilities
+
+
+@pytest.mark.parametrize("gamma", [1, 2, 4, 6])
+@pytest.mark.parametrize(
+    ("name", "settings_name"),
+    [("chain", "temperature 1"), ("chain", "top-p"), ("confident chain", "temperature 1.5"), ("ngram", "top-k")],
+)
+def test_block_verification_follows_the_target(name, settings_name, gamma):
+    target, sampler = TableTarget(P), SAMPLERS[settings_name]
+    asked = {"rule": "block", "gamma": gamma, "budget": max(TOKENS, gamma + 1)}
+    counts = sampled(target, DRAFTERS[name](target), sampler, **asked)
+    assert p_value(counts, exact_joint(target.after, sampler)) > ALPHA
+
+
+@pytest.mark.parametrize(
+    ("name", "settings_name"),
+    [("chain", "temperature 1.5"), ("chain", "repetition penalty"), ("confident chain", "top-k"), ("ngram", "top-p")],
+)
+def test_every_outcome_of_block_verification_adds_up_to_the_target(name, settings_name, every_outcome):
+    target, sampler = TableTarget(P), SAMPLERS[settings_name]
+    joint = counted(target, DRAFTERS[name](target), sampler, every_outcome, rule="block")
+    assert joint.sum() == pytest.approx(1, abs=1e-9)
+    np.testing.assert_allclose(joint, exact_joint(target.after, sampler), atol=1e-6)  # float32 probabilities
+
+
+@pytest.mark.parametrize("rule", ["token", "block"])
+def test_an_adaptive_draft_length_follows_the_target(rule):
+    """It goes by what earlier drafts came to, as after 8 tokens here."""
+    target, sampler = TableTarget(P), SAMPLERS["temperature 1"]
+    start = TOKENS + 5
+    counts = np.zeros((VOCAB,) * TOKENS)
+    for seed in range(DECODES):
+        asked = settings(sampler, seed, start + TOKENS, gamma=4, rule=rule, gamma_policy="adaptive")
+        counts[said(decode(target, Chain(Q), PROMPT, asked, detail=False))[start:]] += 1
+    assert p_value(counts, joint_later(target, sampler, start)) > ALPHA
+
+
+def joint_later(target: TableTarget, sampler: Sampler, start: int) -> np.ndarray:
+    """[V, V, V]: the distribution of what the target alone says from the `start`-th token on."""
+    rows = [sampler.probs(target.logits[before], [0]).double().numpy() for before in range(VOCAB)]
+    steps = np.stack([row / row.sum(-1, keepdims=True) for row in rows])  # [V, V, V]: the next after any two
+    pair = np.zeros((VOCAB, VOCAB))
+    pair[PROMPT[-2], PROMPT[-1]] = 1
+    for _ in range(start):
+        pair = np.einsum("ab,abc->bc", pair, steps)
+    return np.einsum("ab,abc,bcd,cde->cde", pair, steps, steps, steps)
 
 
 LAYERS = {"num_hidden_layers": 2, "vocab_size": VOCAB, "spread": 2.5}
@@ -311,51 +360,52 @@ class UnnormalisedTree(TableSampledTree):
 
 
 def always(draft: Draft, p: Tensor, rng: torch.Generator) -> Verdict:
-    return along_chain(draft, p, rng, lambda row, token: True)
+    return Verdict(tuple(range(len(draft))), verify.draw(p[-1], rng), "bonus", (), tuple(p))
 
 
-def typical(draft: Draft, p: Tensor, rng: torch.Generator) -> Verdict:
-    """Medusa's rule: whatever the target finds not unlikely is kept."""
-    return along_chain(draft, p, rng, lambda row, token: row[token] > 0.3 * math.exp(-torch.special.entr(row).sum()))
-
-
-def along_chain(draft: Draft, p: Tensor, rng: torch.Generator, keeps: Callable[[Tensor, int], bool]) -> Verdict:
-    kept = 0
-    while kept < len(draft) and keeps(p[kept], draft.tokens[kept]):
-        kept += 1
-    left = tuple(p[: kept + 1])
-    return Verdict(tuple(range(kept)), verify.draw(left[-1], rng), "bonus", (), left)
-
-
-MISTAKES: dict[str, tuple[Drafter, Sampler, dict[str, object]]] = {
-    "argmax drafted, softmax reported": (ArgmaxChain(Q), SAMPLERS["temperature 1"], {}),
-    "top-k drafted, raw q reported": (RawChain(Q), SAMPLERS["top-k"], {}),
-    "temperature ignored in q": (RawChain(Q), SAMPLERS["temperature 0.5"], {}),
-    "correction drawn from p": (Chain(Q), SAMPLERS["top-k"], {"verify.residual": lambda p, q: p}),
-    "top-k tree with its softmax": (SoftmaxTopKTree(Q, (2, 2)), SAMPLERS["temperature 1"], {}),
-    "siblings not renormalised": (UnnormalisedTree(UNLIKE, (2,)), SAMPLERS["temperature 1"], {}),
-    "unsure tokens dropped": (UnsureTokensDropped(Q), SAMPLERS["top-k"], {}),
-    "all drafts accepted": (Chain(Q), SAMPLERS["top-k"], {"engine.accept": always}),
-    "typical acceptance": (Chain(Q), SAMPLERS["top-k"], {"engine.accept": typical}),
+MISTAKES: dict[str, tuple[Drafter, Sampler, dict[str, object], str]] = {
+    "argmax drafted, softmax reported": (ArgmaxChain(Q), SAMPLERS["temperature 1"], {}, "token"),
+    "top-k drafted, raw q reported": (RawChain(Q), SAMPLERS["top-k"], {}, "token"),
+    "temperature ignored in q": (RawChain(Q), SAMPLERS["temperature 0.5"], {}, "token"),
+    "correction drawn from p": (Chain(Q), SAMPLERS["top-k"], {"verify.residual": lambda p, q: p}, "token"),
+    "top-k tree with its softmax": (SoftmaxTopKTree(Q, (2, 2)), SAMPLERS["temperature 1"], {}, "token"),
+    "siblings not renormalised": (UnnormalisedTree(UNLIKE, (2,)), SAMPLERS["temperature 1"], {}, "token"),
+    "unsure tokens dropped": (UnsureTokensDropped(Q), SAMPLERS["top-k"], {}, "token"),
+    "all drafts accepted": (Chain(Q), SAMPLERS["top-k"], {"engine.RULES": {"token": always}}, "token"),
+    "typical acceptance": (Chain(Q), SAMPLERS["top-k"], {}, "typical"),
+    "typical acceptance of a tree": (TableTopKTree(Q, (2, 2)), SAMPLERS["temperature 1"], {}, "typical"),
+    "unsure tokens dropped before block verification": (UnsureTokensDropped(Q), SAMPLERS["top-k"], {}, "block"),
+    "block verification with the last place's chance everywhere": (
+        Chain(Q),
+        SAMPLERS["temperature 1"],
+        {"verify._block_chances": lambda draft, p, reach: reach[1:]},
+        "block",
+    ),
+    "block verification, correction drawn from p": (
+        Chain(Q),
+        SAMPLERS["top-k"],
+        {"verify.residual": lambda p, q: p},
+        "block",
+    ),
 }
 
 
 @pytest.fixture
-def mistake(monkeypatch, request) -> tuple[Drafter, Sampler]:
-    drafter, sampler, patches = MISTAKES[request.param]
+def mistake(monkeypatch, request) -> tuple[Drafter, Sampler, str]:
+    drafter, sampler, patches, rule = MISTAKES[request.param]
     for place, wrong in patches.items():
         monkeypatch.setattr(f"specviz.decoding.{place}", wrong)
-    return drafter, sampler
+    return drafter, sampler, rule
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, indirect=True)
 def test_mistakes_are_found(mistake, every_outcome):
-    drafter, sampler = mistake
+    drafter, sampler, rule = mistake
     target = TableTarget(P)
     right = exact_joint(target.after, sampler)
-    counts = sampled(target, drafter, sampler)
+    counts = sampled(target, drafter, sampler, rule=rule)
     assert p_value(counts, right) <= ALPHA
-    wrong = counted(target, drafter, sampler, every_outcome)
+    wrong = counted(target, drafter, sampler, every_outcome, rule=rule)
     assert p_value(counts, wrong) > ALPHA  # so what follows are samples of the same mistake
     assert refuted(wrong, right, DECODES) >= 99
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -395,6 +395,17 @@ def test_a_cut_tree_keeps_what_was_decided_above_the_cut(target, greedy_text):
     assert step.committed == (first,) and step.last is None
     [decision] = step.decisions
     assert decision.residual == (Candidate(first, f"⟨{first}⟩", 1.0, None),)
+
+
+@pytest.mark.parametrize("detail", [True, False])
+@pytest.mark.parametrize(("by", "shown"), [(("ngram", "eagle"), ["ngram", "eagle"]), ((), [None, None])])
+def test_who_drafted_a_node_is_passed_on(target, greedy_text, by, shown, detail):
+    class Named(Says):
+        def propose(self, ctx, gamma, sampler, rng):
+            return replace(super().propose(ctx, gamma, sampler, rng), by=by)
+
+    step = next(decode(target, Named(greedy_text), PROMPT, Settings(gamma=2, max_new_tokens=12), detail=detail))
+    assert [node.by for node in step.nodes] == shown
 
 
 def test_the_budget_never_leaves_anything_to_cut(target):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,7 +34,7 @@ from stage import PAIRING, SCRIPT, Actor, Loader, explorer, made, timeless
 from specviz import measure, trace
 from specviz.drafters import Plain
 from specviz.errors import Cancelled, UserError
-from specviz.presets import load_pairings
+from specviz.presets import DrafterPreset, load_pairings
 from specviz.ui import answers, api, build_demo, form, handlers, versus
 from specviz.ui.asked import Settings, read
 from specviz.ui.handlers import Explorer
@@ -124,11 +125,18 @@ def test_names_types_and_defaults_of_a_run(server):
         ("ngram_min", None, "None | int"),
         ("ngram_max", None, "None | int"),
         ("ngram_pick", "recent", "str"),
+        ("tree", None, "None | bool"),
+        ("nodes", None, "None | int"),
+        ("branches", None, "None | int"),
+        ("second_gamma", None, "None | int"),
+        ("gamma_policy", None, "None | str"),
+        ("confidence", None, "None | float"),
+        ("rule", "token", "str"),
         ("float32", False, "bool"),
         ("measure", True, "bool"),
         ("trace", False, "bool"),
     ]
-    assert [each["parameter_has_default"] for each in info] == [False] + [True] * 19
+    assert [each["parameter_has_default"] for each in info] == [False] + [True] * 26
 
 
 def test_both_runs_of_a_comparison_take_the_settings_of_a_run(server):
@@ -242,6 +250,30 @@ def test_where_nothing_is_given_the_drafter_has_its_own_defaults():
     assert read("x", chosen, pairings, measure=True).raw is False
 
 
+def test_rule_policy_and_tree_arrive_or_are_the_drafters_own(monkeypatch):
+    def sure(target, tree=False, nodes=8, branches=4, confidence=0.0): ...
+
+    monkeypatch.setitem(form.DRAFTERS, "sure", sure)
+    default = load_pairings()[PAIRING]
+    preset = DrafterPreset("sure", "Sure", {"tree": True, "nodes": 12, "confidence": 0.3}, "")
+    pairings = {PAIRING: replace(default, drafters=(preset,))}
+
+    def asked(**settings):
+        return read("x", {**api.USUAL, **settings}, pairings, measure=True)
+
+    assert asked().drafter_settings == {"tree": True, "nodes": 12, "branches": 4, "confidence": 0.3}
+    assert asked(tree=False, gamma_policy="fixed", rule="block").drafter_settings == {}
+    assert asked(confidence=0.9, nodes=3).drafter_settings == {
+        "tree": True,
+        "nodes": 3,
+        "branches": 4,
+        "confidence": 0.9,
+    }
+    adaptive = asked(gamma_policy="adaptive", rule="typical")
+    assert (adaptive.settings.gamma_policy, adaptive.settings.rule) == ("adaptive", "typical")
+    assert "confidence" not in adaptive.drafter_settings
+
+
 def test_a_run_by_plain_http_tells_how_far_it_is_and_ends_with_the_answer(server):
     address, actor, loader = server
     actor.delay = 0.2
@@ -335,6 +367,14 @@ def test_outputs_of_other_settings_are_not_compared_and_that_is_said():
     assert answer["identical"] is None and "differs by chance" in answer["notes"][0]
 
 
+def test_outputs_under_a_lossy_rule_are_not_compared():
+    stage, _ = explorer()
+    answer = side_by_side({"max_new_tokens": 5}, {"max_new_tokens": 5, "rule": "typical"}, stage)
+    assert answer["notes"] == ["Typical acceptance is lossy. So the outputs are not compared."]
+    answer = side_by_side({"max_new_tokens": 5}, {"max_new_tokens": 5, "rule": "block"}, stage)
+    assert answer["notes"] == [] and answer["identical"] is True
+
+
 def test_where_greedy_outputs_part_is_told(monkeypatch):
     actor = Actor("to be x")
     stage, _ = explorer(actor)
@@ -393,6 +433,10 @@ def test_where_every_run_has_a_gpu_of_its_own_nothing_is_compared():
         ({"seed": True}, "The seed is True; give a whole number from 0 to 2,147,483,647."),
         ({"stop": ["a"]}, "The stop strings are no text; write one per line."),
         ({"ngram_pick": {}}, "Choose which match to follow: recent or frequent."),
+        ({"rule": {}}, "Choose an acceptance rule: token, block, typical."),
+        ({"gamma_policy": "long"}, "Choose what decides on the draft length: fixed, confidence, adaptive."),
+        ({"tree": 1}, "tree is 1; give true or false."),
+        ({"drafter": "No drafter", "tree": True}, "No drafter drafts chains only; leave tree out, or choose another"),
         ({"float32": "yes"}, "float32 is 'yes'; give true or false."),
         ({"measure": 1}, "measure is 1; give true or false."),
         ({"trace": None}, "trace is None; give true or false."),

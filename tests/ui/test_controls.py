@@ -13,13 +13,15 @@ import pytest
 import torch
 from stage import FORM, SCRIPT, Actor, explorer, headline, is_free, last, pieces, run
 
+from specviz.drafters import COMBINED_MIN
 from specviz.errors import UserError
-from specviz.presets import load_pairings
+from specviz.presets import DrafterPreset, load_pairings
 from specviz.prompts import Turn
 from specviz.recordings import load_examples, load_recordings
 from specviz.ui import controls as module
-from specviz.ui import form, handlers, offer
+from specviz.ui import drafting, form, handlers, offer
 from specviz.ui.controls import Controls, Talk
+from specviz.ui.drafting import Groups, Starts
 from specviz.ui.form import Form
 from specviz.ui.loading import Models
 from specviz.ui.screens import SKIP, Screen
@@ -36,9 +38,15 @@ def controls(before=lambda progress: None) -> tuple[Controls, object]:
 def example(made: Controls, id: str, prompt: str = "", history=()) -> tuple[list[object], Form, Talk, Screen]:
     """What the example's button returns, in parts: kept prompt, form, conversation, screen."""
     values = made.show_example(id, prompt, history, "smollm2-135m", ANN)
-    start = 5
+    start = 2 + len(Groups._fields)
     end = start + len(Form._fields)
     return values[:2], Form(*values[start:end]), Talk(*values[end : end + 4]), Screen(*values[end + 4 :])
+
+
+def chosen(made: Controls, title: str, rule: str = "token") -> tuple[Groups, Starts]:
+    """What choosing a drafter of the default pairing shows and sets."""
+    values = made.choose_drafter("smollm2-135m", title, rule)
+    return Groups(*values[: len(Groups._fields)]), Starts(*values[len(Groups._fields) :])
 
 
 # --- examples -----------------------------------------------------------------------------------------------------
@@ -48,7 +56,8 @@ def example(made: Controls, id: str, prompt: str = "", history=()) -> tuple[list
 def test_an_example_fills_the_form_with_what_its_recording_was_made_with(id):
     made, loader = controls()
     _, values, *_ = example(made, id)
-    values = values._replace(gamma=values.gamma["value"], pairing="smollm2-135m", precision="float32", measure=True)
+    values = Form(*(each["value"] if isinstance(each, dict) and "value" in each else each for each in values))
+    values = values._replace(pairing="smollm2-135m", precision="float32", measure=True)
     ask = form.read(values, load_pairings())
     recorded = RECORDINGS[id].trace.run
     assert (ask.prompt, ask.preset.kind) == (recorded.prompt_text, recorded.drafter)
@@ -113,7 +122,7 @@ def test_a_recorded_run_keeps_its_drafters_name_whatever_pairing_is_chosen():
 
 def test_a_drafter_of_the_pairing_before_changes_nothing():
     made, _ = controls()
-    assert set(map(str, made.choose_drafter("qwen3-8b", "Early exit"))) == {str(SKIP)}
+    assert set(map(str, made.choose_drafter("qwen3-8b", "Early exit", "token"))) == {str(SKIP)}
 
 
 def test_without_recordings_an_example_fills_the_form_only():
@@ -160,10 +169,44 @@ def test_raw_text_is_continued_as_it_stands():
 
 def test_a_drafter_brings_its_settings():
     made, _ = controls()
-    drafting = made.choose_drafter("smollm2-135m", "Early exit")
-    assert (drafting.ngram["visible"], drafting.exit["visible"]) == (False, True)
-    assert drafting.exit_layer == 24 and drafting.gamma["value"] == 2
-    assert made.choose_drafter("smollm2-135m", "No drafter").gamma["interactive"] is False
+    groups, starts = chosen(made, "Early exit")
+    assert (groups.ngram["visible"], groups.exit["visible"], groups.rules["visible"]) == (False, True, True)
+    assert starts.exit_layer == 24 and starts.gamma["value"] == 2
+    groups, starts = chosen(made, "No drafter")
+    assert starts.gamma["interactive"] is False and groups.rules["visible"] is False
+
+
+def test_a_drafter_brings_its_shape_its_policy_and_its_threshold_and_the_rule_stays(monkeypatch):
+    def sure(target, tree=False, nodes=8, branches=4, confidence=0.0): ...
+
+    monkeypatch.setitem(form.DRAFTERS, "sure", sure)
+    made, _ = controls()
+    default = made.pairings["smollm2-135m"]
+    tree = DrafterPreset("sure", "Tree", {"tree": True, "nodes": 12, "branches": 3, "confidence": 0.3}, "")
+    both = DrafterPreset("ngram+sure", "Both", {"gamma": 6, "second_gamma": 3}, "")
+    made.pairings["smollm2-135m"] = replace(default, drafters=(*default.drafters, tree, both))
+    groups, starts = chosen(made, "Tree", rule="typical")
+    assert (groups.shape["visible"], groups.tree["visible"], groups.second["visible"]) == (True, True, False)
+    assert (starts.shape, starts.nodes, starts.branches) == ("tree", 12, 3)
+    assert (starts.policy["value"], starts.confidence["value"]) == ("confidence", 0.3)
+    assert starts.confidence["visible"] is True and starts.rule["value"] == "typical"
+    assert chosen(made, "Tree", rule="block")[1].rule["value"] == "token"  # which trees don't have
+    groups, starts = chosen(made, "Both", rule="block")
+    assert (groups.shape["visible"], groups.tree["visible"], groups.second["visible"]) == (True, False, True)
+    assert (starts.shape, starts.gamma["value"], starts.second_gamma) == ("chain", 6, 3)
+    assert starts.ngram_min == COMBINED_MIN, "one token alone says too little where another drafter could draft"
+    assert (starts.policy["value"], starts.confidence["visible"], starts.rule["value"]) == ("fixed", False, "block")
+
+
+def test_what_does_not_go_together_is_not_offered():
+    shown, rule = drafting.choose_shape("tree", "block")
+    assert shown["visible"] is True
+    assert (rule["choices"], rule["value"]) == ([("token by token", "token"), ("typical: lossy", "typical")], "token")
+    shown, rule = drafting.choose_shape("chain", "typical")
+    assert shown["visible"] is False
+    assert [value for _, value in rule["choices"]] == ["token", "block", "typical"] and rule["value"] == "typical"
+    plain = next(each for each in load_pairings()["smollm2-135m"].drafters if each.kind == "plain")
+    assert [value for _, value in drafting.policies(plain, "fixed")["choices"]] == ["fixed", "adaptive"]
 
 
 BIG = replace(load_pairings()["smollm2-135m"], id="big", title="Big", memory_mb=10**9)
@@ -216,9 +259,10 @@ def test_what_is_large_waits_for_run(monkeypatch, tmp_path):
 
 def test_a_base_model_is_given_raw_text_and_its_own_drafter():
     made, _ = controls()
-    _, drafters, template, *rest = made.choose_pairing("gpt2")
-    assert (drafters["value"], template, rest[-1]["value"]) == ("DistilGPT2", "raw", 2)
-    assert made.choose_pairing("smollm2-135m")[2] == "chat"
+    _, drafters, template, *rest = made.choose_pairing("gpt2", "token")
+    assert (drafters["value"], template) == ("DistilGPT2", "raw")
+    assert Starts(*rest[len(Groups._fields) :]).gamma["value"] == 2
+    assert made.choose_pairing("smollm2-135m", "token")[2] == "chat"
 
 
 @pytest.mark.parametrize(
@@ -234,14 +278,14 @@ def test_a_pairing_that_cannot_run_says_why_before_run_and_is_refused_after_it(p
     stage.pairings[pairing.id] = pairing
     made = Controls(stage, EXAMPLES, RECORDINGS)
     assert (f"{pairing.title} ({short})", pairing.id) in offer.choices(made.pairings, stage.models)
-    [[obstacle, tone]] = json.loads(made.choose_pairing(pairing.id)[0])["headline"]
+    [[obstacle, tone]] = json.loads(made.choose_pairing(pairing.id, "token")[0])["headline"]
     assert obstacle.startswith(why) and tone == "error"
     status = [json.loads(value) for value in made.watch(pairing.id, "N-gram lookup", "default")]
     assert [each["state"] for each in status] == ["failed"] and status[0]["text"].startswith(why)
     screens = run(stage, FORM._replace(pairing=pairing.id))
     assert headline(screens).startswith(why) and headline(screens).endswith("Choose another pairing.")
     assert loader.calls == 0
-    assert "headline" not in json.loads(made.choose_pairing("smollm2-135m")[0])
+    assert "headline" not in json.loads(made.choose_pairing("smollm2-135m", "token")[0])
 
 
 # --- the model's state and its memory -----------------------------------------------------------------------------

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 from stage import FORM, explorer, headline, is_ready, run
 
 from specviz.decoding.sampling import Sampler
-from specviz.presets import load_pairings
+from specviz.errors import UserError
+from specviz.presets import DrafterPreset, load_pairings
 from specviz.ui import form
 from specviz.ui.screens import SKIP
 
@@ -43,6 +47,9 @@ from specviz.ui.screens import SKIP
         ({"ngram_max": 17}, "The longest match is 17; give a whole number from 1 to 16."),
         ({"ngram_min": 4}, "The shortest match (4) is longer than the longest (3); swap them."),
         ({"pick": "best"}, "Choose which match to follow: recent or frequent."),
+        ({"rule": "greedy"}, "Choose an acceptance rule: token, block, typical."),
+        ({"rule": {}}, "Choose an acceptance rule: token, block, typical."),
+        ({"policy": "long"}, "Choose what decides on the draft length: fixed, confidence, adaptive."),
         ({"top_k": 1001}, "Top-k is 1001; give a whole number from 0 to 1,000."),
         ({"top_p": 0}, "Top-p is 0; give a number from 0.05 to 1."),
         ({"min_p": None}, "Min-p is missing; give a number from 0 to 1."),
@@ -82,6 +89,92 @@ def test_the_limits_themselves_are_allowed(change):
 def test_settings_of_other_drafters_are_neither_checked_nor_passed_on():
     ask = form.read(FORM._replace(drafter="Early exit", ngram_min=99, exit_layer=3), load_pairings())
     assert ask.drafter_settings == {"exit_layer": 3}
+
+
+SURE = DrafterPreset("sure", "Sure", {"tree": True, "nodes": 12, "confidence": 0.3, "exit_layer": 2}, "")
+BOTH = replace(SURE, kind="ngram+sure", title="Both", defaults={"gamma": 5})
+
+
+@pytest.fixture
+def pairings(monkeypatch):
+    """One pairing, with a drafter that has every setting, a combination with it, and plain decoding."""
+
+    def sure(target, tree=False, nodes=8, branches=4, confidence=0.0, exit_layer=1): ...
+
+    monkeypatch.setitem(form.DRAFTERS, "sure", sure)
+    default = load_pairings()["smollm2-135m"]
+    plain = next(each for each in default.drafters if each.kind == "plain")
+    return {default.id: replace(default, drafters=(plain, SURE, BOTH))}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"shape": "bush"}, "Choose the draft's shape: chain or tree."),
+        ({"shape": "tree", "nodes": 0}, "The tree's number of nodes is 0; give a whole number from 1 to 64."),
+        ({"shape": "tree", "nodes": 65}, "The tree's number of nodes is 65; give a whole number from 1 to 64."),
+        ({"shape": "tree", "branches": 17}, "The number of branches is 17; give a whole number from 1 to 16."),
+        ({"policy": "confidence", "confidence": 1.1}, "The confidence threshold is 1.1; give a number from 0 to 1."),
+        (
+            {"shape": "tree", "rule": "block"},
+            "Block verification decides over a chain; choose the draft shape chain, or another rule.",
+        ),
+        (
+            {"drafter": "Both", "second_gamma": 0},
+            "The second drafter's draft length is 0; give a whole number from 1 to 16.",
+        ),
+    ],
+)
+def test_the_drafters_limits_are_checked_with_one_sentence(pairings, change, sentence):
+    with pytest.raises(UserError, match=f"^{re.escape(sentence)}$"):
+        form.read(FORM._replace(drafter="Sure")._replace(**change), pairings)
+
+
+def test_what_the_controls_say_of_tree_and_confidence_counts_not_the_presets_defaults(pairings):
+    chain = form.read(FORM._replace(drafter="Sure", nodes=99, confidence=9), pairings)
+    assert chain.drafter_settings == {"exit_layer": 2}
+    assert (chain.settings.rule, chain.settings.gamma_policy) == ("token", "fixed")
+    asked = FORM._replace(drafter="Sure", shape="tree", policy="confidence", rule="typical")
+    tree = form.read(asked, pairings)
+    assert tree.drafter_settings == {"exit_layer": 2, "tree": True, "nodes": 8, "branches": 4, "confidence": 0.4}
+    assert (tree.settings.rule, tree.settings.gamma_policy) == ("typical", "fixed")  # the drafter itself ends early
+    adaptive = form.read(FORM._replace(drafter="Sure", policy="adaptive", rule="block"), pairings)
+    assert (adaptive.settings.rule, adaptive.settings.gamma_policy) == ("block", "adaptive")
+    both = form.read(FORM._replace(drafter="Both", shape="tree", second_gamma=2), pairings)
+    ngram = {"ngram_min": 1, "ngram_max": 3, "pick": "recent"}
+    assert both.drafter_settings == {**ngram, "second_gamma": 2, "tree": True, "nodes": 8, "branches": 4}
+
+
+def test_what_a_preset_sets_for_one_part_is_set_for_that_part_only(pairings):
+    defaults = {"sure.tree": True, "sure.nodes": 20, "sure.confidence": 0.2, "sure.exit_layer": 3}
+    (id, pairing), title = next(iter(pairings.items())), BOTH.title
+    pairings[id] = replace(pairing, drafters=(replace(BOTH, defaults=defaults),))
+    asked = FORM._replace(drafter=title, shape="tree", nodes=5, policy="confidence")
+    settings = form.read(asked, pairings).drafter_settings
+    assert {name: value for name, value in settings.items() if name not in ("ngram_min", "ngram_max", "pick")} == {
+        "sure.tree": True,
+        "sure.nodes": 5,
+        "branches": 4,
+        "sure.confidence": 0.4,
+        "sure.exit_layer": 3,
+        "second_gamma": 4,
+    }
+    assert "sure.tree" not in form.read(FORM._replace(drafter=title), pairings).drafter_settings
+    with pytest.raises(UserError, match="Block verification decides over a chain"):
+        form.read(asked._replace(rule="block"), pairings)
+
+
+def test_plain_decoding_has_neither_rule_nor_policy(pairings):
+    plain = form.read(FORM._replace(drafter="No drafter", rule="typical", policy="confidence"), pairings)
+    assert (plain.drafter_settings, plain.settings.rule) == ({}, "token")
+
+
+def test_a_policy_that_the_drafter_has_not_is_refused(pairings, monkeypatch):
+    monkeypatch.setitem(form.DRAFTERS, "sure", lambda target, exit_layer=1: None)
+    sentence = "Sure is never more or less sure of a token; choose another draft length policy."
+    with pytest.raises(UserError, match=f"^{sentence}$"):
+        form.read(FORM._replace(drafter="Sure", policy="confidence"), pairings)
+    assert form.read(FORM._replace(drafter="Sure", shape="tree"), pairings).drafter_settings == {"exit_layer": 2}
 
 
 def test_every_setting_of_the_sampler_arrives():

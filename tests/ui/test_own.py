@@ -81,7 +81,7 @@ def test_a_pair_is_checked_listed_and_chosen(hub, small, own):
     kinds = [preset.kind for preset in pairing.drafters]
     assert kinds == ["draft-model", "plain", "ngram", "early-exit", "draft-model"]
     assert pairing.drafters[3].defaults["exit_layer"] == 3, "of four layers"
-    about, drafters, template, *_ = own.controls.choose_pairing(found.made)
+    about, drafters, template, *_ = own.controls.choose_pairing(found.made, "token")
     assert json.loads(about)["lines"][0] == ["Target", "someone/large · licence unknown"]
     assert drafters["value"] == "small" and template == "chat"
 
@@ -91,7 +91,7 @@ def test_a_target_alone_will_do_and_one_without_a_template_reads_raw_text(own, t
     found = checked(own, folder)
     pairing = own.controls.pairings[found.made]
     assert pairing.title == "base" and not pairing.chat and pairing.drafters[0].kind == "plain"
-    assert own.controls.choose_pairing(found.made)[2] == "raw"
+    assert own.controls.choose_pairing(found.made, "token")[2] == "raw"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from specviz.comparison import Comparison, Divergence, Lap, Phases
 from specviz.memory import Budget
 from specviz.models.text import TokenText
-from specviz.trace import Run, Step
+from specviz.trace import Node, Run, Step
 from specviz.ui import facts, race, report, screens
 from specviz.ui.report import Record
 
@@ -162,6 +162,42 @@ def test_without_a_comparison_the_output_is_called_lossless_and_no_more():
     sampled = Record(replace(HEADER, sampler=SAMPLER | {"temperature": 0.7}), [step(2)], compared(1.0))
     assert "up to rounding in bfloat16; sampled runs differ by chance" in report.equality(sampled, text)["text"]
     assert report.equality(Record(replace(HEADER, drafter="plain"), [step(0)]), text) is None
+
+
+def test_a_lossy_run_is_called_lossy_everywhere_whatever_came_of_it():
+    typical = replace(HEADER, rule="typical", lossless=False, gamma_policy="adaptive")
+    why = "typical acceptance keeps what the target finds not unlikely, so the output may differ from its own."
+    parting = compared(1.0, divergence=Divergence(7, 11, 12, -2.0, False))
+    differs = " Here it does, from token 8, where plain decoding has “⟨11⟩” and this run “⟨12⟩”."
+    same = " Here all 3 tokens are plain decoding's."
+    for comparison, ending in ((None, ""), (compared(1.0), same), (parting, differs)):
+        badge = report.equality(Record(typical, [step(2)], comparison), TokenText(None))
+        assert badge == {"tone": "lossy", "label": "lossy", "text": why + ending}
+    shown = json.loads(race.lanes(Record(typical, [step(2)], compared(1.9, 1.5, 1.6), drafter="Medusa")))
+    assert shown["lossy"] is True and shown["lanes"][1]["name"] == "Medusa (lossy)"
+    assert "gamma at most 4, adaptive · typical acceptance, lossy" in facts.source(typical, "Medusa")
+    assert "typical acceptance, lossy" in facts.facts(typical)
+
+
+def test_block_verification_is_named_and_lossless():
+    block = replace(HEADER, rule="block", dtype="float32")
+    badge = report.equality(Record(block, [step(2)]), TokenText(None))
+    assert (badge["label"], badge["text"]) == (
+        "lossless",
+        "by block verification; not compared with plain decoding in this run.",
+    )
+    assert "gamma 4 · block verification" in facts.source(block, "Early exit")
+
+
+def test_the_draft_lengths_policy_and_who_drafted_are_reported():
+    node = Node(1, "x", -1, 1, "accepted", *[None] * 9)
+    steps = [replace(step(2), gamma_asked=4, gamma_used=1, nodes=(replace(node, by=by),)) for by in ("ngram", "eagle")]
+    settings = {"tree": True, "ngram_min": 2}
+    run = replace(HEADER, gamma_policy="adaptive", drafter="ngram+eagle", drafter_settings=settings)
+    shown = dict(facts.lines(Record(run, steps).trace, "Both"))
+    assert shown["Draft length"] == "adaptive, at most 4; on average 4.0 asked for and 1.0 drafted"
+    assert shown["Drafted by"] == "ngram: 1 token, eagle: 1 token"
+    assert "Both (tree, ngram min 2) · gamma at most 4, adaptive" in shown["Run"]
 
 
 PHASES = Phases(0.01, 0.02, 0.001, 0.03, 0.001, 0.25, 1.2, 4.0, 2.4)  # pays below (2.4 - 1.2) / 4 = 0.3

@@ -1,0 +1,106 @@
+"""The drafter that the options ask for: its kind and settings, what is left out as the pairing's preset has it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from specviz.drafters import ASSISTED, DRAFTERS, TREES, WEIGHTED
+from specviz.errors import UserError
+from specviz.presets import Pairing, pairing
+
+GAMMA = 5  # where no preset names one
+CONFIDENCE = 0.4
+NGRAM = {"ngram_min": 1, "ngram_max": 3, "pick": "recent"}
+CONFIDENT = tuple(kind for kind in DRAFTERS if kind not in ("plain", "ngram", "library"))
+# Which kinds take an option, by its name among the parsed ones, and the setting that it is.
+OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "ngram_min": ("ngram_min", ("ngram",)),
+    "ngram_max": ("ngram_max", ("ngram",)),
+    "ngram_pick": ("pick", ("ngram",)),
+    "exit_layer": ("exit_layer", ("early-exit",)),
+    "method": ("method", ("library",)),
+    "tree": ("tree", TREES),
+    "nodes": ("nodes", TREES),
+    "branches": ("branches", TREES),
+    "confidence": ("confidence", CONFIDENT),
+}
+SHAPE = ("tree", "nodes", "branches")
+
+
+def settle_drafter(options: argparse.Namespace) -> None:
+    """Fill in drafter and draft length where none is named; refuse an unknown drafter, and options it would pass over.
+
+    Raises UserError, one sentence.
+    """
+    if options.drafter is None:
+        options.drafter = "ngram" if options.drafter_path is None else "draft-model"
+    kinds = options.drafter.split("+")
+    if unknown := [kind for kind in kinds if kind not in DRAFTERS]:
+        raise UserError(f"There is no drafter {unknown[0]!r}; choose one of {', '.join(DRAFTERS)}, or several with +.")
+    if options.drafter_path is not None and not {*kinds} & {*ASSISTED, *WEIGHTED}:
+        raise UserError(
+            f"--drafter-path names a model or a head that drafts, and {options.drafter} takes none; leave one of them "
+            "out."
+        )
+    for option, (_, takers) in OPTIONS.items():
+        if getattr(options, option, None) is not None and not {*kinds} & {*takers}:
+            flag = f"--{option.replace('_', '-')}"
+            raise UserError(
+                f"{flag} is of the drafter {' or '.join(takers)}; add --drafter {takers[0]}, or leave it out."
+            )
+    if getattr(options, "second_gamma", None) is not None and len(kinds) == 1:
+        raise UserError("--second-gamma is for combinations such as ngram+eagle; leave it out.")
+    usual = {} if getattr(options, "target", None) else preset_defaults(options.drafter, pairing(options.pairing))
+    _settle_policy(options, usual)
+    if options.gamma is None:
+        options.gamma = int(usual.get("gamma", GAMMA))
+    if "ngram" in kinds:
+        for option in ("ngram_min", "ngram_max", "ngram_pick"):
+            setting, _ = OPTIONS[option]
+            if getattr(options, option) is None and len(kinds) == 1:
+                setattr(options, option, usual.get(setting, NGRAM[setting]))
+
+
+def _settle_policy(options: argparse.Namespace, usual: Mapping[str, Any]) -> None:
+    """Let the policy and the confidence agree: drafting by confidence is a setting of the drafter."""
+    policy, confidence = getattr(options, "gamma_policy", None), getattr(options, "confidence", None)
+    if policy is None:
+        asks = usual.get("confidence", 0) if confidence is None else confidence
+        policy = "confidence" if asks else usual.get("gamma_policy", "fixed")
+    elif policy != "confidence" and confidence is not None:
+        raise UserError(f"--confidence is of the policy confidence, not {policy}; leave one of them out.")
+    if policy == "confidence":
+        if not {*options.drafter.split("+")} & {*CONFIDENT}:
+            raise UserError(
+                f"{options.drafter} has no confidence to stop by; choose another --gamma-policy or drafter."
+            )
+        confidence = usual.get("confidence", CONFIDENCE) if confidence is None else confidence
+    options.gamma_policy, options.confidence = policy, confidence
+
+
+def drafter_settings(options: argparse.Namespace, pairing: Pairing) -> dict[str, Any]:
+    """The settings of the chosen drafter: those of the pairing's preset of that kind, changed by the options."""
+    kinds, usual = options.drafter.split("+"), preset_defaults(options.drafter, pairing)
+    settings = {name: value for name, value in usual.items() if name not in ("gamma", "gamma_policy", "confidence")}
+    if getattr(options, "drafter_path", None) is not None:
+        settings.pop("source", None)
+    for option, (setting, takers) in OPTIONS.items():
+        value = getattr(options, option, None)
+        if value is not None and {*kinds} & {*takers}:
+            settings[setting] = value
+    if getattr(options, "second_gamma", None) is not None:
+        settings["second_gamma"] = options.second_gamma
+    if options.drafter == "library":
+        settings.setdefault("method", "universal")
+    if settings.get("tree") is not True:
+        if named := [f"--{name}" for name in SHAPE[1:] if getattr(options, name, None) is not None]:
+            raise UserError(f"{named[0]} shapes a tree, and a chain is drafted; add --tree, or leave it out.")
+        settings = {name: value for name, value in settings.items() if name not in SHAPE}
+    return settings
+
+
+def preset_defaults(kind: str, pairing: Pairing) -> dict[str, Any]:
+    """The defaults of the pairing's first preset of that kind; none if it offers no such drafter."""
+    return next((dict(preset.defaults) for preset in pairing.drafters if preset.kind == kind), {})

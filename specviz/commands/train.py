@@ -1,0 +1,120 @@
+"""`train`: make training data from a target, and drafters from the data."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+import torch
+import transformers
+
+from specviz import loaded
+from specviz.commands.common import progress, say
+from specviz.errors import UserError
+from specviz.models.target import Target
+from specviz.own import own_pairing
+from specviz.presets import pairing
+from specviz.training import card
+from specviz.training.data import extract_data, sample_data, usual_layers
+from specviz.training.dataset import Dataset
+from specviz.training.options import KINDS
+from specviz.training.tasks import DraftModelTask, ExitTask, HeadTask, MedusaTask, Task
+from specviz.training.trainer import Plan, Progress, train
+
+
+def command(options: argparse.Namespace) -> None:
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    if options.threads is not None:
+        if options.threads < 1:
+            raise UserError(f"--threads is {options.threads}; give 1 or more.")
+        torch.set_num_threads(options.threads)
+    target = _target(options)
+    if options.what == "data":
+        _data(options, target)
+    else:
+        _train(options, target)
+
+
+def _target(options: argparse.Namespace) -> Target:
+    where = {"device": options.device, "dtype": options.dtype, "offline": options.offline, "progress": progress()}
+    chosen = pairing(options.pairing) if options.target is None else own_pairing(options.target, "", **where).pairing
+    target = loaded.load(chosen, **where).target
+    target.model.requires_grad_(False)
+    return target
+
+
+def _data(options: argparse.Namespace, target: Target) -> None:
+    layers = options.layers or usual_layers(target)
+    if options.ids is not None:
+        extract_data(target, options.out, layers, options.ids, seed=options.seed, say=say)
+        return
+    if min(options.tokens, options.slots, options.answer_tokens) < 1:
+        raise UserError("--tokens, --slots and --answer-tokens must be at least 1.")
+    sample_data(
+        target,
+        options.out,
+        layers,
+        tokens=options.tokens,
+        slots=options.slots,
+        answer_tokens=options.answer_tokens,
+        seed=options.seed,
+        say=say,
+    )
+
+
+def _train(options: argparse.Namespace, target: Target) -> None:
+    data = Dataset(options.data)
+    if data.about.weights != target.weights:
+        raise UserError(
+            f"{options.data} was made with other weights ({data.about.target}) than {target.name} has; make it anew."
+        )
+    answers = sum(place.length - place.prompt_length for place in data.training)
+    say(f"{len(data.training):,} conversations to train on, {answers:,} answer tokens, {len(data.held_out)} held out")
+    d2t = data.frequent(options.draft_vocab, sorted(target.stop_tokens), target.vocab_size).to(target.device)
+    torch.manual_seed(options.seed)
+    task = _task(options, target, d2t)
+    tokens = options.tokens if options.epochs is None else int(options.epochs * answers)
+    plan = Plan(
+        tokens,
+        options.minutes,
+        options.batch_tokens,
+        options.learning_rate,
+        options.checkpoint_minutes,
+        options.seed,
+    )
+    done = train(task, data, d2t, target.vocab_size, int(target.config.hidden_size), plan, options.out, say)
+    _write(options, target, task, data, done)
+
+
+def _task(options: argparse.Namespace, target: Target, d2t: torch.Tensor) -> Task:
+    count = int(target.config.num_hidden_layers)
+    if options.what == "eagle3":
+        layers = options.layers or (min(2, count), count // 2, count)
+        return HeadTask(target, d2t, "eagle3", layers, options.passes)
+    if options.what == "mtp":
+        return HeadTask(target, d2t, "mtp", (count,), options.passes)
+    if options.what == "medusa":
+        return MedusaTask(target, d2t, options.heads, options.blocks)
+    if options.what == "draft-model":
+        return DraftModelTask(target, d2t, options.layers_from)
+    return ExitTask(target, d2t, options.exit_layer, options.width or int(target.config.hidden_size))
+
+
+def _write(options: argparse.Namespace, target: Target, task: Task, data: Dataset, done: Progress) -> None:
+    folder: Path = options.out / "drafter"
+    called = _command_line()
+    task.write(folder, card.about(options.what, target, done, options.seed, called))
+    card.write(folder, options.what, target, data, done, options.seed, called)
+    say(
+        f"{KINDS[options.what]} is in {folder}; try it with run --drafter {card.KINDS.get(options.what, options.what)} "
+        f"--drafter-path {folder}"
+    )
+
+
+def _command_line() -> str:
+    """As it was given, paths by their last part: where things lay is nobody's business."""
+    parts = [Path(part).name if "/" in part else part for part in sys.argv[1:]]
+    return shlex.join(["python", "-m", "specviz", *parts])

@@ -1,0 +1,28 @@
+"""Trained drafters that come with the project, `assets/drafters/<target>/<kind>/`."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from specviz.drafters.base import Weights
+from specviz.drafters.heads.files import about
+from specviz.models.checkpoint import CONFIG, WEIGHTS
+from specviz.models.target import Target
+
+SHIPPED = Path(__file__).resolve().parents[2] / "assets" / "drafters"
+
+
+def find(kind: str, target: Target) -> Weights | None:
+    """The trained drafter of that kind for a target of that name, if one is shipped."""
+    for folder in sorted(SHIPPED.glob(f"*/{kind}")):
+        if (folder / CONFIG).is_file() and about(folder).get("target") == target.name:
+            return Weights(folder, f"{folder.parent.name}/{kind}", _hash(folder / WEIGHTS))
+    return None
+
+
+@cache
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"

@@ -1,0 +1,82 @@
+"""What goes with trained weights: the "specviz" entry of config.json, and the model card."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from specviz.drafters.heads.files import describe_target
+from specviz.models.target import Target
+from specviz.training.dataset import Dataset
+from specviz.training.trainer import Progress
+
+TITLES = {
+    "eagle3": "EAGLE-3 head",
+    "medusa": "Medusa heads",
+    "mtp": "Multi-token-prediction head",
+    "draft-model": "Draft model",
+    "early-exit": "Early-exit adapter",
+}
+KINDS = {"eagle3": "eagle"}  # drafter kinds that are called otherwise than what is trained
+
+
+def about(what: str, target: Target, progress: Progress, seed: int, command: str) -> dict[str, Any]:
+    """The "specviz" entry: for which target it was made, how, and how often it agreed with the target."""
+    return {
+        "kind": KINDS.get(what, what),
+        **describe_target(target),
+        "seed": seed,
+        "command": command,
+        "acceptance": {"held_out_agreement": progress.curve[-1]["agreement"], "tokens_seen": progress.seen},
+    }
+
+
+def write(folder: Path, what: str, target: Target, data: Dataset, progress: Progress, seed: int, command: str) -> None:
+    """README.md, the model card."""
+    answers = sum(place.length - place.prompt_length for place in data.training)
+    depths = len(progress.curve[-1]["agreement"])
+    head = "| tokens seen | " + " | ".join(f"depth {depth + 1}" for depth in range(depths)) + " |"
+    rows = [
+        f"| {point['tokens']:,} | " + " | ".join(f"{value:.3f}" for value in point["agreement"]) + " |"
+        for point in _thinned(progress.curve)
+    ]
+    text = f"""# {TITLES[what]} for {target.name}
+
+A drafter for speculative decoding. It only proposes: the target decides, and the output keeps the target's
+distribution. How often its tokens are accepted depends on the workload; measure it with `python -m specviz bench`.
+
+- Target: {target.name}, weights {target.weights}. It belongs to these weights; with others of the same model fewer
+  tokens are accepted.
+- Licence: the target's, for it is derived from the target.
+- Data: {len(data.training):,} conversations with {answers:,} answer tokens, prompts and answers sampled from the
+  target itself; {_temperatures(data)}. {len(data.held_out):,} more were held out.
+- Training: {progress.step:,} steps over {progress.seen:,} answer tokens, {progress.seen / max(answers, 1):.1f} times
+  through the data, {progress.seconds / 60:.0f} minutes.
+- Seed {seed}. Command:
+
+```
+{command}
+```
+
+How often its first choice was the target's, given the true text, on what was held out:
+
+{head}
+|{"---|" * (depths + 1)}
+{chr(10).join(rows)}
+"""
+    (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def _temperatures(data: Dataset) -> str:
+    counts = Counter(round(value, 2) for shard in data.shards for value in shard.temperatures if value == value)
+    unknown = sum(value != value for shard in data.shards for value in shard.temperatures)
+    total = sum(counts.values()) + unknown
+    parts = [f"{count / total:.0%} of the answers at temperature {value:g}" for value, count in sorted(counts.items())]
+    return ", ".join([*parts, *([f"{unknown / total:.0%} given, at temperatures not recorded"] if unknown else [])])
+
+
+def _thinned(curve: list[dict[str, Any]], most: int = 12) -> list[dict[str, Any]]:
+    """Some of the points, the last among them."""
+    stride = -(-len(curve) // most)
+    return curve[::-1][::stride][::-1]

@@ -1,0 +1,256 @@
+"""What training data is about: the beginnings of user turns, which the target itself goes on with.
+
+A drafter accepts best on the kinds of text that it was trained on, so the kinds are many, and each is begun in many
+ways. A kind whose task needs a text to work on takes a passage that the target wrote earlier.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+PASSAGE = "{passage}"
+
+# Where a beginning holds no passage, the target finishes the user's turn; where it holds one, the turn is complete.
+BEGINNINGS: dict[str, tuple[str, ...]] = {
+    "chat": (
+        "",
+        "",
+        "",
+        "Hi! ",
+        "Hello, I ",
+        "I ",
+        "My ",
+        "We ",
+        "Can you ",
+        "Could you please ",
+        "What do you think about ",
+        "I have been ",
+        "Tell me ",
+        "Give me advice on ",
+        "I feel ",
+        "Should I ",
+        "Let's talk about ",
+        "I would like to ",
+        "My friend ",
+        "Yesterday ",
+        "Is it a good idea to ",
+        "Help me ",
+    ),
+    "question": (
+        "What ",
+        "Why ",
+        "How ",
+        "How does ",
+        "When ",
+        "Who ",
+        "Where ",
+        "Which ",
+        "What is ",
+        "Why do ",
+        "How can ",
+        "What are the ",
+        "Explain ",
+        "Explain how ",
+        "Define ",
+        "Describe ",
+        "What is the difference between ",
+        "In simple words, what is ",
+        "What happens when ",
+        "How long does ",
+        "What causes ",
+        "Name the ",
+    ),
+    "code": (
+        "Write a Python function ",
+        "Write a Python function that ",
+        "Write a function ",
+        "Write a Python class ",
+        "Write a Python program ",
+        "Write a script ",
+        "Write a JavaScript function ",
+        "Write an SQL query ",
+        "Write a C++ function ",
+        "Write a Java method ",
+        "Write a bash command ",
+        "Implement ",
+        "Fix this code: ",
+        "What does this code do?\n\n",
+        "Find the bug in this Python code:\n\n",
+        "Write a unit test for ",
+        "Write HTML for ",
+        "Write a regular expression ",
+        "Add type hints to this function:\n\ndef ",
+        "Add a docstring to this function:\n\ndef ",
+        "Rewrite this function with a loop:\n\ndef ",
+        "Write this class again with a new method:\n\nclass ",
+        "Explain this Python code:\n\nimport ",
+        "Complete this function:\n\ndef ",
+    ),
+    "mathematics": (
+        "What is ",
+        "Calculate ",
+        "Solve ",
+        "Solve for x: ",
+        "A train ",
+        "If a ",
+        "If I have ",
+        "A shop sells ",
+        "How many ",
+        "Find the area ",
+        "Find the sum of ",
+        "There are ",
+        "John has ",
+        "Mary buys ",
+        "A farmer ",
+        "Add ",
+        "Multiply ",
+        "Write these sums with their results: ",
+        "What percentage ",
+        "Convert ",
+        "A rectangle ",
+        "Work out step by step: ",
+    ),
+    "translation": (
+        "Translate to French: ",
+        "Translate into Spanish: ",
+        "Translate this sentence into German: ",
+        "Translate: ",
+        "How do you say in French: ",
+        "How do you say in Spanish ",
+        "Translate this text into Italian:\n\n",
+        "Translate into English: ",
+        "Write this sentence in French: ",
+        "Write in Spanish: ",
+        "What is the French word for ",
+        f"Translate this text into French:\n\n{PASSAGE}",
+        f"Translate into Spanish:\n\n{PASSAGE}",
+        f"Translate into German: {PASSAGE}",
+        f"Translate the following sentence to French: {PASSAGE}",
+    ),
+    "summary": (
+        f"Summarise this text in two sentences:\n\n{PASSAGE}",
+        f"Summarize the following text:\n\n{PASSAGE}",
+        f"Give a short summary of this:\n\n{PASSAGE}",
+        f"{PASSAGE}\n\nSummarise this in one sentence.",
+        f"What is the main idea of this text?\n\n{PASSAGE}",
+        f"List the main points of this text:\n\n{PASSAGE}",
+        f"Write a title for this text:\n\n{PASSAGE}",
+        f"Summarise:\n{PASSAGE}",
+    ),
+    "editing": (
+        f"Correct the spelling of this text:\n\n{PASSAGE}",
+        f"Repeat this text:\n\n{PASSAGE}",
+        f"Rewrite this in a more formal way:\n\n{PASSAGE}",
+        f"Rewrite in simple words: {PASSAGE}",
+        f"Fix the grammar:\n\n{PASSAGE}",
+        f"Proofread this text and write it again:\n\n{PASSAGE}",
+        f"Make this text shorter:\n\n{PASSAGE}",
+        f"Rewrite this in the past tense:\n\n{PASSAGE}",
+        f"Write this text again in the first person:\n\n{PASSAGE}",
+        f"Improve this paragraph:\n\n{PASSAGE}",
+        f"Copy this text and add one sentence at the end:\n\n{PASSAGE}",
+        f"Make this friendlier:\n\n{PASSAGE}",
+    ),
+    "grounded": (
+        f"{PASSAGE}\n\nAnswer from the text: what ",
+        f"{PASSAGE}\n\nQuestion: who ",
+        f"{PASSAGE}\n\nQuestion: why ",
+        f"Text: {PASSAGE}\n\nUsing only the text, answer: how ",
+        f"Read this:\n\n{PASSAGE}\n\nWhat does it say about ",
+        f"Context: {PASSAGE}\n\nQuestion: ",
+        f"Use this text to answer the question.\n\n{PASSAGE}\n\nQuestion: where ",
+    ),
+    "json": (
+        "Write a JSON object ",
+        "Return JSON with ",
+        "Give me a JSON list of ",
+        "Write a JSON object for a book with ",
+        "Write a JSON array of ",
+        "Make a JSON file that describes ",
+        "Convert to JSON: ",
+        "Write a YAML file for ",
+        "Write a CSV table of ",
+        "Make a markdown table of ",
+        "Write JSON for a person named ",
+        "As JSON: ",
+        f"Extract the names and places from this text as JSON:\n\n{PASSAGE}",
+        "Write an XML document for ",
+    ),
+    "list": (
+        "List ",
+        "List five ",
+        "List ten ",
+        "Make a list of ",
+        "Give me three ",
+        "Name five ",
+        "Make a shopping list for ",
+        "Make a packing list for ",
+        "Write a to-do list ",
+        "Give me 10 ideas for ",
+        "What are some ",
+        "Steps to ",
+        "Write the steps to ",
+        "Plan a ",
+        "Make a schedule for ",
+        "Write a recipe for ",
+        "How do I cook ",
+        "Write a menu ",
+    ),
+    "letter": (
+        "Write an email ",
+        "Write an email to my boss ",
+        "Write a letter ",
+        "Write a short letter to ",
+        "Write a thank-you note ",
+        "Write a message to ",
+        "Write a cover letter for ",
+        "Write an invitation ",
+        "Write a complaint about ",
+        "Write an apology ",
+        "Write a reply to this email:\n\n",
+        "Draft an announcement ",
+        "Write a product description for ",
+    ),
+    "story": (
+        "Tell a story about ",
+        "Tell me a short story about ",
+        "Write a story ",
+        "Write a short story about ",
+        "Write a poem ",
+        "Write a poem about ",
+        "Once upon a time ",
+        "Continue this story: ",
+        "Write a dialogue between ",
+        "Write a fairy tale ",
+        "Write a haiku ",
+        "Write a scene ",
+        "Write a song about ",
+        "Invent a ",
+        "Describe a character ",
+        "Write an essay about ",
+        f"Continue this story:\n\n{PASSAGE}",
+    ),
+}
+
+
+def beginning(random: Random, passages: list[str]) -> tuple[str, str, bool]:
+    """A kind, the beginning of a user turn of that kind, and whether the target is to finish the turn."""
+    kind = random.choice(list(BEGINNINGS))
+    start = random.choice(BEGINNINGS[kind])
+    if PASSAGE not in start:
+        return kind, start, True
+    if not passages:
+        return beginning(random, passages)
+    text = start.replace(PASSAGE, random.choice(passages))
+    return kind, text, not start.endswith((PASSAGE, "."))
+
+
+def passage(answer: str, random: Random) -> str | None:
+    """The first sentences of an answer as a passage to work on; None if it has none worth it."""
+    text = answer.strip()
+    sentences = [
+        end + 1 for end, character in enumerate(text) if character in ".!?" and text[end + 1 : end + 2] in " \n"
+    ]
+    wanted = random.choice((80, 160, 300, 500))
+    ends = [end for end in sentences if 40 <= end <= wanted]
+    return text[: ends[-1]] if ends else None

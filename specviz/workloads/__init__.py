@@ -1,0 +1,1 @@
+"""Workloads: suites of prompts, and what drafters bring on them."""
