@@ -84,7 +84,7 @@ def load(
     target = examine(chosen.target, offline=offline, progress=progress)
     drafter = None if drafts is None else examine_drafter(drafts, offline=offline, progress=progress)
     model = drafter if isinstance(drafter, Examined) else None
-    _check(chosen, target, model, asked, with_target, assistant, drafter if isinstance(drafter, ExaminedHead) else None)
+    _check(chosen, target, drafter, asked, with_target, assistant)
     weights = None if with_target else obtain(target, offline=offline, progress=progress)
     assistant_weights = None if drafter is None or assistant else obtain(drafter, offline=offline, progress=progress)
     with _loading:
@@ -108,11 +108,10 @@ def load(
 def _check(
     pairing: Pairing,
     target: Examined,
-    drafter: Examined | None,
+    drafter: Examined | ExaminedHead | None,
     asked: tuple[torch.device, torch.dtype],
     with_target: Loaded | None,
     assistant: Assistant | None,
-    head: ExaminedHead | None = None,
 ) -> None:
     """Whether the models fit each other and, with what is there of them already, in memory."""
     device, dtype = asked
@@ -120,24 +119,15 @@ def _check(
     kind = next((each.kind for each in pairing.drafters if drafter and each.model == drafter.source), "plain")
     check_pair(
         target,
-        drafter,
+        drafter if isinstance(drafter, Examined) else None,
         kind,
         dtype_bytes=dtype.itemsize,
         context_tokens=CONTEXT,
         gamma=GAMMA,
         available=sum(free_memory(device).values()) + sum(map(bytes_held, there)),
         packed=packs(device, dtype),
-        head_bytes=_head_bytes(target, head),
+        head=drafter if isinstance(drafter, ExaminedHead) else None,
     )
-
-
-def _head_bytes(target: Examined, head: ExaminedHead | None) -> int:
-    """Size of the head's files; one that is part of the target's own checkpoint counts as one of its layers."""
-    if head is None:
-        return 0
-    if head.source.hub is not None and head.source.hub == target.source.hub:
-        return head.weight_bytes // int(target.config.get_text_config(decoder=True).num_hidden_layers)
-    return head.weight_bytes
 
 
 def _need(model: Examined, asked: tuple[torch.device, torch.dtype]) -> int:

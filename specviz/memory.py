@@ -25,12 +25,6 @@ LOGIT_BYTES = 4  # probabilities are computed in float32 whatever the model's fo
 STORED_BYTES = 2  # per weight in the files of heads, as nearly all are published
 
 
-def folder_bytes(folder: Path) -> int:
-    """Size of the weight files in a folder."""
-    files = [file for file in folder.iterdir() if file.suffix in (".safetensors", ".bin", ".pt")]
-    return sum(file.stat().st_size for file in files)
-
-
 @dataclass(frozen=True, slots=True)
 class Budget:
     """Estimated need by part, and what is available, in bytes.
@@ -63,6 +57,7 @@ def estimate(
     weight_bytes: int | None = None,
     drafter_weight_bytes: int | None = None,
     head_bytes: int = 0,
+    head_layers: int = 0,
     packed: bool = False,
 ) -> Budget:
     """The memory that decoding with this pair needs.
@@ -73,8 +68,8 @@ def estimate(
     target's own multi-token-prediction layers draft; raises ValueError if it has none. `available`: bytes free for it,
     by default those of the CPU (see `available_bytes`); the sum over all devices where a model is spread.
     `weight_bytes`, `drafter_weight_bytes`: the weights' true size, for checkpoints that stay quantised in memory; by
-    default parameters times `dtype_bytes`. `head_bytes`: size of the files of trained heads that draft; they count as
-    stored in 16 bits, with one of the target's layers for their cache.
+    default parameters times `dtype_bytes`. `head_bytes`: size of the files of trained heads that draft, which count as
+    stored in 16 bits; `head_layers`: how many of their layers have a cache, each as large as one of the target's.
     `packed`: weights are packed as they are loaded (see `pack.packs`), so LM heads that are tied to the embeddings
     are in memory twice.
     """
@@ -92,7 +87,7 @@ def estimate(
         configs.append(target_config.get_mtp_config())
     weights += [head_bytes * dtype_bytes // STORED_BYTES] if head_bytes else []
     rows = context_tokens + gamma + 1
-    head_kv = max(kv_bytes_by_layer(target_config, rows, dtype_bytes)) if head_bytes else 0
+    head_kv = head_layers * max(kv_bytes_by_layer(target_config, rows, dtype_bytes))
     # DFlash models have no vocabulary of their own and draft through the target's LM head.
     vocabulary = getattr(target_config.get_text_config(), "vocab_size", 0)
     widths = [getattr(config.get_text_config(), "vocab_size", vocabulary) for config in configs]

@@ -10,11 +10,12 @@ import torch
 
 from specviz import memory
 from specviz.drafters.draft_model import compare_vocabularies
-from specviz.drafters.pair import check_pair, check_target
+from specviz.drafters.pair import check_pair, check_target, head_bytes
 from specviz.errors import UserError
 from specviz.models.devices import pick_device, pick_dtype
 from specviz.models.examine import Examined
 from specviz.models.fetch import Progress
+from specviz.models.heads import ExaminedHead
 from specviz.models.kinds import is_dflash
 from specviz.models.pack import packs
 from specviz.models.placement import CONTEXT, GAMMA, free_memory
@@ -69,7 +70,7 @@ def own_pairing(
         kind = (kind or drafting_kind(found, beside)) if beside else "plain"
         sizes = {"dtype_bytes": precision.itemsize, "context_tokens": CONTEXT, "gamma": GAMMA}
         free, packed = sum(free_memory(on).values()), packs(on, precision)
-        note = check_pair(found, beside, kind, **sizes, available=free, packed=packed)
+        note = check_pair(found, beside, kind, **sizes, available=free, packed=packed, head=None)
         return Own(_pairing(found, beside, kind, precision, packed), found, beside, note)
 
 
@@ -82,14 +83,15 @@ def _with_head(
     offline: bool,
     progress: Progress | None,
 ) -> Own:
-    """The target with a head that drafts as this kind; raises NotEnoughMemory if they do not fit."""
+    """The target with a head that drafts as this kind; raises UserError or NotEnoughMemory if they do not fit."""
     head, packed = examine_drafter(source, offline=offline, progress=progress), packs(device, dtype)
+    assert isinstance(head, ExaminedHead)
     sizes = {"dtype_bytes": dtype.itemsize, "context_tokens": CONTEXT, "gamma": GAMMA}
     free = sum(free_memory(device).values())
-    check_pair(target, None, kind, **sizes, available=free, packed=packed, head_bytes=head.weight_bytes)
+    check_pair(target, None, kind, **sizes, available=free, packed=packed, head=head)
     alone = _pairing(target, None, "plain", dtype, packed)
     preset = DrafterPreset(kind, source.name, {"gamma": 4}, "Drafts with trained weights.", source)
-    more = ceil(head.weight_bytes * dtype.itemsize / memory.STORED_BYTES / 1e6)
+    more = ceil(head_bytes(target, head) * dtype.itemsize / memory.STORED_BYTES / 1e6)
     pairing = replace(
         alone,
         id=f"{alone.id}-{source.id}",

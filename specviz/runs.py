@@ -17,9 +17,11 @@ from specviz import memory
 from specviz.decoding.engine import Settings, check_prompt, decode
 from specviz.decoding.verify import LOSSLESS
 from specviz.drafters import ASSISTED, WEIGHTED, Drafter, make_drafter, shipped
+from specviz.drafters.heads.files import config
 from specviz.errors import UserError
 from specviz.loaded import Loaded
 from specviz.models.devices import describe
+from specviz.models.heads import cached_layers, share, stored_bytes
 from specviz.models.pack import is_packed
 from specviz.models.placement import places
 from specviz.prompts import Turn, check_text, conversation, encode
@@ -92,6 +94,8 @@ def prepare(
     if drafter_weights:  # traces are shared: the names, not where the weights lie
         shared_settings["source"] = " + ".join(drafter_weights)
     notes = list(dict.fromkeys([*loaded.notes, *(note for part in parts for note in _notes(part))]))
+    if settings.rule not in LOSSLESS:
+        notes.append(f"The rule {settings.rule} is lossy: the output is not the target's own.")
     room = settings.max_new_tokens if target.max_tokens is None else target.max_tokens - len(ids) + 1
     if 0 < room < settings.max_new_tokens:
         notes.append(
@@ -165,10 +169,12 @@ def needs(
     source = drafter_settings.get("source", "self")
     is_itself = "draft-model" in kinds and not (loaded.assistant or loaded.head) and source == "self"
     assistant = loaded.assistant.model.config if loaded.assistant and set(kinds) & set(ASSISTED) else None
+    heads = dict(_heads(loaded, kinds, drafter_settings))
     need = memory.estimate(
         target.config,
         drafter_config=target.config if is_itself else assistant,
-        head_bytes=sum(map(memory.folder_bytes, _heads(loaded, kinds, drafter_settings))),
+        head_bytes=sum(share(stored_bytes(path), path == loaded.folder, target.config) for path in heads.values()),
+        head_layers=sum(cached_layers(kind, config(path)) for kind, path in heads.items()),
         mtp="library" in kinds and drafter_settings.get("method") == "mtp",
         dtype_bytes=target.dtype.itemsize,
         context_tokens=context_tokens,
@@ -187,14 +193,14 @@ def verified_nodes(drafter_settings: Mapping[str, Any]) -> int:
     return max((int(drafter_settings.get(f"{prefix}nodes", NODES)) for prefix in trees), default=0)
 
 
-def _heads(loaded: Loaded, kinds: Sequence[str], drafter_settings: Mapping[str, Any]) -> Iterator[Path]:
-    """Folders of the trained weights that these drafters read: one that was named, else those that are shipped."""
+def _heads(loaded: Loaded, kinds: Sequence[str], drafter_settings: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+    """Each drafter that reads trained weights, and their folder: one that was named, else what is shipped."""
     for kind in kinds:
         if kind not in WEIGHTED or (kind == "draft-model" and drafter_settings.get("source", "self") == "self"):
             continue
         found = loaded.head or shipped.find(kind, loaded.target)
         if found is not None:
-            yield found.path
+            yield kind, found.path
 
 
 def budget(prepared: Prepared) -> memory.Budget:

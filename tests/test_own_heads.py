@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import fake_hub
 import heads_on_disk
 import pytest
-from fakes import byte_tokenizer, chat_target, tiny_model
+import torch
+from fakes import chat_target, tiny_model
+from safetensors.torch import load_file, save_file
 
+from specviz import loaded
 from specviz.cli import main
+from specviz.errors import Cancelled
+from specviz.loaded import load
+from specviz.own import own_pairing
 
 PLACE = ["--device", "cpu", "--dtype", "float32"]
 
@@ -48,3 +56,155 @@ def test_a_head_from_a_folder_drafts_and_the_header_names_it(capsys, target, hea
     assert list(header["weights"]) == ["target", kind] and len(header["weights"][kind]) == 64
     assert (header["rule"], header["lossless"], header["gamma_policy"]) == ("token", True, "fixed")
     assert str(heads[kind].parent) not in json.dumps(result)
+
+
+def test_a_tree_by_a_combination_under_a_policy_and_a_lossy_rule(capsys, target, heads):
+    drafter = ["--drafter", "ngram+eagle", "--drafter-path", str(heads["eagle"]), "--tree", "--nodes", "6"]
+    result = run(capsys, target, *drafter, "--second-gamma", "2", "--confidence", "0.01", "--rule", "typical")
+    header = result["run"]
+    expected = {"tree": True, "nodes": 6, "second_gamma": 2, "confidence": 0.01, "source": "eagle"}
+    assert expected.items() <= header["drafter_settings"].items()
+    assert list(header["weights"]) == ["target", "eagle"]
+    assert (header["rule"], header["lossless"], header["gamma_policy"]) == ("typical", False, "confidence")
+    assert result["warnings"] == ["The rule typical is lossy: the output is not the target's own."]
+    assert result["lossless"] is False
+
+
+def test_a_lossy_run_that_samples_is_not_compared(capsys, target, heads):
+    drafter = ["--drafter", "eagle", "--drafter-path", str(heads["eagle"]), "--tree", "--nodes", "6"]
+    sampled = ["--rule", "typical", "--temperature", "1", "--baseline", "--repeats", "1"]
+    assert run(capsys, target, *drafter, *sampled)["baseline"]["identical"] is None
+
+
+def test_the_draft_length_is_that_of_the_targets_own_preset(capsys, target, heads):
+    assert run(capsys, target, "--drafter", "early-exit")["run"]["gamma"] == 2
+    eagle = ["--drafter", "eagle", "--drafter-path", str(heads["eagle"])]
+    assert run(capsys, target, *eagle)["run"]["gamma"] == 4
+    assert run(capsys, target, *eagle, "--gamma", "3")["run"]["gamma"] == 3
+
+
+def refused(capsys, target: Path, *arguments: str) -> str:
+    assert main(["run", "--prompt", "abc", "--target", str(target), *PLACE, *arguments]) == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"),
+    [
+        ("eagle", {"hidden_size": 64}, "its width is 64 and this target's 32"),
+        ("eagle3", {"target_hidden_size": 64}, "its width is 64 and this target's 32"),
+        ("medusa", {"vocab_size": 7}, "its vocabulary is 7 and this target's 259"),
+    ],
+)
+def test_a_head_for_another_target_is_refused_by_its_config_alone(
+    capsys, target, heads, tmp_path, monkeypatch, kind, changes, words
+):
+    folder = shutil.copytree(heads[kind], tmp_path / "other")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    monkeypatch.setattr(loaded, "load_model", None)
+    assert words in refused(capsys, target, "--drafter", kind.removesuffix("3"), "--drafter-path", str(folder))
+
+
+def test_of_several_weight_files_the_one_by_the_usual_name_is_read(capsys, target, heads, tmp_path):
+    folder = shutil.copytree(heads["eagle"], tmp_path / "eagle")
+    drafter = ["--drafter", "eagle", "--drafter-path", str(folder)]
+    clean = run(capsys, target, *drafter)
+    (folder / "stray.safetensors").write_bytes((target / "model.safetensors").read_bytes())
+    with_stray = run(capsys, target, *drafter)
+    assert with_stray["memory"]["estimated"] == clean["memory"]["estimated"], "what is not read is not counted"
+    assert with_stray["run"]["weights"] == clean["run"]["weights"] and with_stray["tokens"] == clean["tokens"]
+    (folder / "model.safetensors").rename(folder / "first.safetensors")
+    assert "several weight files (first.safetensors, stray.safetensors)" in refused(capsys, target, *drafter)
+
+
+def as_pickle(folder: Path, heads: dict[str, Path]) -> Path:
+    """The eagle head as the authors publish theirs."""
+    folder.mkdir()
+    shutil.copy(heads["eagle"] / "config.json", folder)
+    torch.save(load_file(heads["eagle"] / "model.safetensors"), folder / "pytorch_model.bin")
+    return folder
+
+
+def test_a_head_may_be_a_pickle_and_a_language_model_may_not(capsys, target, heads, tmp_path):
+    folder = as_pickle(tmp_path / "pickled", heads)
+    drafter = ["--drafter", "eagle", "--drafter-path"]
+    assert (
+        run(capsys, target, *drafter, str(folder))["tokens"]
+        == run(capsys, target, *drafter, str(heads["eagle"]))["tokens"]
+    )
+    assert "only as pickles" in refused(capsys, target, "--drafter", "draft-model", "--drafter-path", str(folder))
+
+
+def test_a_head_inside_the_targets_own_checkpoint(capsys, target, heads, tmp_path):
+    """As MiMo has it; it costs one of the target's layers, not the whole file, and brings no weights of its own."""
+    folder = shutil.copytree(target, tmp_path / "whole")
+    layer = {n: t for n, t in load_file(heads["mtp"] / "model.safetensors").items() if "mtp_layers" in n}
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | layer, folder / "model.safetensors", metadata={"format": "pt"})
+    plain = run(capsys, folder, "--drafter", "plain")
+    for path in ("self", str(folder)):
+        result = run(capsys, folder, "--drafter", "mtp", "--drafter-path", path, "--baseline", "--repeats", "1")
+        assert result["baseline"]["identical"] is True and result["acceptance"]["drafted"] > 0
+        assert list(result["run"]["weights"]) == ["whole"]
+        more = result["memory"]["estimated"] - plain["memory"]["estimated"]
+        assert more < 1.5 * (folder / "model.safetensors").stat().st_size
+    assert "holds no head" in refused(capsys, target, "--drafter", "mtp", "--drafter-path", "self")
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    with fake_hub.running() as hub:
+        fake_hub.use(monkeypatch, hub.endpoint, tmp_path / "home")
+        yield hub
+
+
+def publish(hub: fake_hub.FakeHub, folder: Path, *, gated: bool = False) -> str:
+    return hub.add("someone/head", {path.name: path.read_bytes() for path in folder.iterdir()}, gated=gated)
+
+
+def test_a_head_from_the_hub_is_fetched_once(capsys, target, heads, hub):
+    commit = publish(hub, heads["eagle"])
+    drafter = ["--drafter", "eagle", "--drafter-path", "someone/head"]
+    assert "offline mode forbids" in refused(capsys, target, *drafter, "--offline")
+    assert hub.requests == []
+    header = run(capsys, target, *drafter)["run"]
+    assert header["weights"]["someone/head"] == commit and header["drafter_settings"]["source"] == "someone/head"
+    assert len(hub.served("model.safetensors")) >= 1
+    hub.requests.clear()
+    assert run(capsys, target, *drafter, "--offline")["run"]["weights"] == header["weights"]
+    assert hub.requests == []
+
+
+def test_a_pickle_from_the_hub(capsys, target, heads, hub, tmp_path):
+    publish(hub, as_pickle(tmp_path / "pickled", heads))
+    assert run(capsys, target, "--drafter", "eagle", "--drafter-path", "someone/head")["acceptance"]["drafted"] > 0
+
+
+def test_a_gated_head_says_how_to_get_it(capsys, target, heads, hub):
+    publish(hub, heads["eagle"], gated=True)
+    assert "someone/head" in refused(capsys, target, "--drafter", "eagle", "--drafter-path", "someone/head")
+    assert hub.served("model.safetensors") == []
+
+
+def test_the_weights_of_a_head_for_another_target_are_not_fetched(capsys, target, hub, tmp_path):
+    publish(hub, heads_on_disk.write("eagle", tmp_path / "wide", tiny_model(vocab_size=300)))
+    words = refused(capsys, target, "--drafter", "eagle", "--drafter-path", "someone/head")
+    assert "its vocabulary is 300 and this target's 259" in words
+    assert hub.served("model.safetensors") == []
+
+
+def test_progress_is_told_and_an_exception_of_it_stops_the_download(target, heads, hub):
+    publish(hub, heads["medusa"])
+    told: list[str] = []
+
+    def progress(text: str, fraction: float | None) -> None:
+        told.append(text)
+        if fraction is not None:
+            raise Cancelled("enough")
+
+    own = own_pairing(str(target), "someone/head", kind="medusa", device="cpu", dtype="float32")
+    with pytest.raises(Cancelled, match=r"^enough$"):
+        load(own.pairing, own.head, device="cpu", dtype="float32", progress=progress)
+    assert any("someone/head" in text for text in told)
+    assert load(own.pairing, own.head, device="cpu", dtype="float32").head.name == "someone/head"

@@ -1,4 +1,7 @@
-"""Tiny autoregressive heads for the tests: random ones, and ones that know what their target will say."""
+"""Tiny autoregressive heads for the tests: random ones, and ones that know what their target will say.
+
+Also what any head drafts without keeping rows, to compare with.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ from pathlib import Path
 
 import torch
 from fakes import tiny_target
+from torch import Tensor
 
+from specviz.decoding.draft import ROOT, Draft
+from specviz.decoding.sampling import Sampler
 from specviz.drafters.autoregressive import Autoregressive
-from specviz.drafters.base import Weights
+from specviz.drafters.base import Context, Weights
 from specviz.drafters.eagle import Eagle
 from specviz.drafters.heads.head import Head, HeadConfig
 from specviz.drafters.mtp import Mtp
@@ -58,16 +64,16 @@ def random_head(
     return head
 
 
-def markov_target(vocab_size: int = 31, seed: int = 0) -> Target:
+def markov_target(vocab_size: int = 31, seed: int = 0, memory: float = 0.0) -> Target:
     """A target whose next token depends on the last one alone: its states are the embeddings, of length sqrt(H).
 
-    The first component of every embedding is 1.
+    The first component of every embedding is 1. memory: how much earlier tokens count all the same.
     """
     target = tiny_target("llama", seed, vocab_size=vocab_size, num_hidden_layers=2, max_position_embeddings=1024)
     with torch.no_grad():
         for layer in target.model.base_model.layers:
-            layer.self_attn.o_proj.weight.zero_()
-            layer.mlp.down_proj.weight.zero_()
+            layer.self_attn.o_proj.weight *= memory
+            layer.mlp.down_proj.weight *= memory
         embeddings = target.model.get_input_embeddings().weight
         rest = embeddings[:, 1:]
         rest *= ((embeddings.shape[1] - 1) / rest.pow(2).sum(-1, keepdim=True)).sqrt()
@@ -105,3 +111,40 @@ def drafter(target: Target, head: Head, kind: type[Autoregressive] | None = None
     """The drafter that such heads are of, or one of another class."""
     kind = kind or (Mtp if head.config.combine.startswith("mtp") else Eagle)
     return kind(target, WEIGHTS, head=head, **settings)
+
+
+class Reference:
+    """What a head drafts from a context, by one causal pass over all rows for each path; no row is kept."""
+
+    def __init__(self, head: Head, ctx: Context) -> None:
+        self.head, self.known = head, {(): (head.fuse(ctx.hidden)[None], ctx.tokens[1:])}
+
+    def logits(self, path: tuple[int, ...]) -> Tensor:
+        """Logits [V] after the drafted tokens of the path."""
+        features, read = self.known[path]
+        output = self.head(features, torch.tensor([read]), torch.arange(len(read))[None])[:, -1:]
+        for token in range(self.head.config.vocab_size):
+            grown = torch.cat([features, self.head.feedback(output)], 1)
+            self.known.setdefault((*path, token), (grown, [*read, token]))
+        return self.head.vocabulary.full(self.head.logits(output)[0, 0])
+
+
+def check(with_head: Autoregressive, ctx: Context, draft: Draft) -> None:
+    """All logits of a draft are the reference's."""
+    reference = Reference(with_head.head, ctx)
+    paths: dict[int, tuple[int, ...]] = {ROOT: ()}
+    found: dict[int, Tensor] = {}
+    for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
+        paths[node] = (*paths[parent], token)
+        if parent not in found:
+            found[parent] = reference.logits(paths[parent])
+        torch.testing.assert_close(draft.logits[node], found[parent], rtol=1e-4, atol=1e-4)
+
+
+class Checked(Autoregressive):
+    """Compares each of its drafts with the reference."""
+
+    def propose(self, ctx: Context, gamma: int, sampler: Sampler, rng: torch.Generator) -> Draft:
+        draft = super().propose(ctx, gamma, sampler, rng)
+        check(self, ctx, draft)
+        return draft

@@ -10,9 +10,9 @@ from dataclasses import replace
 import transformers
 
 from specviz import loaded, measure, runs
-from specviz.commands.drafting import drafter_settings, preset_defaults, settle_drafter
+from specviz.commands.drafting import drafter_settings, preset_defaults, preset_of, settle_drafter
 from specviz.comparison import Comparison
-from specviz.drafters import ASSISTED, WEIGHTED
+from specviz.drafters import ASSISTED, WEIGHTED, Weights
 from specviz.models.sources import drafter_of, own_model
 from specviz.own import ITSELF, own_pairing
 from specviz.presets import DrafterPreset, pairing
@@ -34,15 +34,23 @@ def load(options: argparse.Namespace) -> loaded.Loaded:
             model = drafter_of(own_model(named), drafting, offline=options.offline, progress=where["progress"])
             named_one = DrafterPreset(drafting, model.name, preset_defaults(drafting, chosen), "", model)
             chosen = replace(chosen, drafters=(named_one, *chosen.drafters))
-        offered = (preset.model for preset in chosen.drafters if preset.kind == drafting)
-        return loaded.load(chosen, None if named == ITSELF else next(offered, None), **where)
+        offered = preset_of(drafting, chosen)
+        drafts = offered.model if offered and named != ITSELF else None
+        return _with_its_own(loaded.load(chosen, drafts, **where), drafting, named)
     if drafting == "draft-model" and named is None:
         say("no --drafter-path is given, so the target drafts for itself")
     found = own_pairing(options.target, "" if named in (None, ITSELF) else named, kind=drafting, **where)
     if found.note:
         say(found.note)
     drafts = found.drafter.source if found.drafter else found.head
-    return loaded.load(found.pairing, drafts, **where)
+    return _with_its_own(loaded.load(found.pairing, drafts, **where), drafting, named)
+
+
+def _with_its_own(found: loaded.Loaded, drafting: str, named: str | None) -> loaded.Loaded:
+    """The target with the prediction layers of its own checkpoint as the head, if those are what is to draft."""
+    if named != ITSELF or "mtp" not in drafting.split("+"):
+        return found
+    return replace(found, head=Weights(found.folder, found.target.name, found.target.weights))
 
 
 def compare(prepared: runs.Prepared, repeats: int, *, phases: bool) -> Comparison:

@@ -8,7 +8,7 @@ from typing import Any
 
 from specviz.drafters import ASSISTED, DRAFTERS, TREES, WEIGHTED
 from specviz.errors import UserError
-from specviz.presets import Pairing, pairing
+from specviz.presets import DrafterPreset, Pairing, pairing
 
 GAMMA = 5  # where no preset names one
 CONFIDENCE = 0.4
@@ -102,5 +102,12 @@ def drafter_settings(options: argparse.Namespace, pairing: Pairing) -> dict[str,
 
 
 def preset_defaults(kind: str, pairing: Pairing) -> dict[str, Any]:
-    """The defaults of the pairing's first preset of that kind; none if it offers no such drafter."""
-    return next((dict(preset.defaults) for preset in pairing.drafters if preset.kind == kind), {})
+    """The defaults of the pairing's preset for that kind; none if it offers no such drafter."""
+    preset = preset_of(kind, pairing)
+    return dict(preset.defaults) if preset else {}
+
+
+def preset_of(kind: str, pairing: Pairing) -> DrafterPreset | None:
+    """The pairing's first preset of that kind. A combination that it does not offer goes by its trained part."""
+    kinds = [kind, *(part for part in kind.split("+") if part in {*ASSISTED, *WEIGHTED})]
+    return next((preset for each in kinds for preset in pairing.drafters if preset.kind == each), None)

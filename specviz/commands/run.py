@@ -10,6 +10,7 @@ from pathlib import Path
 
 from specviz import replay, runs, trace
 from specviz.commands.common import compare, drafter_settings, load, say, settle_drafter
+from specviz.commands.drafting import preset_defaults
 from specviz.comparison import Comparison
 from specviz.decoding.engine import Settings
 from specviz.decoding.sampling import Sampler
@@ -25,9 +26,13 @@ def command(options: argparse.Namespace) -> None:
     prompt = read_prompt(options)
     if options.trace:
         check_writable(options.trace)
+    leaves_gamma = options.gamma is None
     settle_drafter(options)
     settings = read_settings(options)
     loaded = load(options)
+    if leaves_gamma:  # a target of the user's own has its presets only now
+        usual = preset_defaults(options.drafter, loaded.pairing)
+        settings = replace(settings, gamma=int(usual.get("gamma", settings.gamma)))
     prepared = runs.prepare(
         loaded,
         options.drafter,
@@ -69,7 +74,8 @@ def command(options: argparse.Namespace) -> None:
     if options.json:  # ASCII, so that no terminal's encoding can spoil it
         print(json.dumps(report(prepared, result, comparison, plain_steps), allow_nan=False))
     else:
-        replay.write_text(sys.stdout, f"\n\n{in_short(result.run)}\n{replay.render_summary(result)}\n")
+        said = "\n".join([in_short(result.run), *result.run.notes])
+        replay.write_text(sys.stdout, f"\n\n{said}\n{replay.render_summary(result)}\n")
         if comparison:
             print(in_words(comparison))
 
@@ -78,8 +84,7 @@ def in_short(run: Run) -> str:
     """What ran, in one line."""
     settings = "".join(f", {name.replace('_', ' ')} {value}" for name, value in run.drafter_settings.items())
     gamma = "" if run.drafter == "plain" else f", gamma {run.gamma} ({run.gamma_policy})"
-    lossy = "" if run.lossless else f" The rule {run.rule} is lossy: the output is not the target's own."
-    return f"{run.target} with {run.drafter}{settings}{gamma}, in {run.dtype} on {run.device}.{lossy}"
+    return f"{run.target} with {run.drafter}{settings}{gamma}, in {run.dtype} on {run.device}."
 
 
 def in_words(comparison: Comparison) -> str:

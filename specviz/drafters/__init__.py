@@ -44,23 +44,24 @@ __all__ = [
     "make_drafter",
 ]
 
-SELF, SHIPPED = "self", "shipped"  # sources of a draft model: the target itself, or what comes with the project
+SELF, SHIPPED = "self", "shipped"  # sources: the target itself, or what comes with the project
+JOINED = " + "  # between the sources of a combination's parts
 Given = Assistant | Weights | None
 
 
 def _draft_model(target: Target, source: str = "", confidence: float = 0.0, assistant: Given = None) -> Drafter:
-    """source: "self" for the target as its own drafter, "shipped" for what comes with the project; "" for the latter if
-    there is one, else the former. Anything else only names the assistant.
+    """source: "self" for the target as its own drafter, "shipped" or its name for what comes with the project; "" for
+    the latter if there is one, else the former. Beside an assistant it only names that.
     """
     if isinstance(assistant, Assistant):
         return DraftModel(
             target, assistant.model, assistant.tokenizer, assistant.name, assistant.weights, confidence=confidence
         )
-    if assistant is None and (source == SELF or (not source and shipped.find(DraftModel.kind, target) is None)):
+    shipped_one = shipped.find(DraftModel.kind, target)
+    trained = source == SHIPPED or (shipped_one and (not source or shipped_one.name in source.split(JOINED)))
+    if assistant is None and not trained:
         name = f"{target.name} itself"
         return DraftModel(target, target.model, target.tokenizer, name, target.weights, confidence=confidence)
-    if assistant is None and source not in ("", SHIPPED):
-        raise UserError(f"The draft model {source} has not been loaded; name a folder or a Hub id.")
     weights = _weights(DraftModel.kind, target, assistant)
     note = check_target(about(weights.path), target)
     model, d2t = read_reduced(weights.path, target)
@@ -97,7 +98,31 @@ def _early_exit(
     return bare
 
 
-def _head(kind: type[Eagle] | type[Mtp] | type[Medusa]) -> Callable[..., Drafter]:
+def _eagle(
+    target: Target,
+    source: str = "",
+    tree: bool = False,
+    nodes: int = 8,
+    branches: int = 4,
+    confidence: float = 0.0,
+    aux_convention: str = "",
+    norm_before_residual: bool | None = None,
+    assistant: Given = None,
+) -> Drafter:
+    """source: only names the weights. aux_convention, norm_before_residual: what some files leave open."""
+    return Eagle(
+        target,
+        _weights(Eagle.kind, target, assistant),
+        tree=tree,
+        nodes=nodes,
+        branches=branches,
+        confidence=confidence,
+        aux_convention=aux_convention,
+        norm_before_residual=norm_before_residual,
+    )
+
+
+def _head(kind: type[Mtp] | type[Medusa]) -> Callable[..., Drafter]:
     def build(
         target: Target,
         source: str = "",
@@ -139,7 +164,7 @@ DRAFTERS: dict[str, Callable[..., Drafter]] = {
     "ngram": NGram,
     "early-exit": _early_exit,
     "draft-model": _draft_model,
-    "eagle": _head(Eagle),
+    "eagle": _eagle,
     "medusa": _head(Medusa),
     "mtp": _head(Mtp),
     "library": _library,
@@ -165,11 +190,14 @@ def make_drafter(kind: str, target: Target, settings: Mapping[str, Any], assista
         if part not in DRAFTERS:
             raise UserError(f"There is no drafter {part!r}; choose one of {', '.join(DRAFTERS)}.")
     if len(parts) == 1:
-        return _build(kind, target, settings, assistant)
+        drafter = _build(kind, target, settings, assistant)
+        _check_sources(settings, [drafter], assistant)
+        return drafter
     if len(set(parts)) < len(parts) or "plain" in parts:
         raise UserError(f"{kind} can't be combined; name each drafter once, and leave out plain.")
-    shares = _shares(parts, settings)
-    built = [_build(part, target, shares[part], assistant if _takes(part, assistant) else None) for part in parts]
+    shares, takers = _shares(parts, settings), _takers(parts, assistant)
+    built = [_build(part, target, shares[part], assistant if part in takers else None) for part in parts]
+    _check_sources(settings, built, assistant)
     return Combined(built, settings.get("second_gamma"))
 
 
@@ -205,5 +233,22 @@ def _known(kind: str) -> set[str]:
     return {*inspect.signature(DRAFTERS[kind]).parameters} - {"target", "assistant"}
 
 
-def _takes(kind: str, given: Given) -> bool:
-    return kind in (ASSISTED if isinstance(given, Assistant) else WEIGHTED)
+def _takers(parts: Sequence[str], given: Given) -> set[str]:
+    """Parts of a combination that can draft with what is given; of several, the one that weights say they are for."""
+    if not isinstance(given, Weights):
+        return {*parts} & {*ASSISTED}
+    takers = {*parts} & {*WEIGHTED}
+    made_for = about(given.path).get("kind") if len(takers) > 1 else None
+    return {made_for} if made_for in takers else takers
+
+
+def _check_sources(settings: Mapping[str, Any], built: Sequence[Drafter], given: Given) -> None:
+    """Raise UserError if a source names weights that none of the drafters has; beside a given one it only names that.
+
+    A trace header names the weights of all parts, joined, so that the run can be done again.
+    """
+    at_hand = {"", SELF, SHIPPED, *(getattr(drafter, "name", "") for drafter in built)}
+    named = [value for key, value in settings.items() if key.rpartition(".")[2] == "source"]
+    for name in (name for value in named for name in str(value).split(JOINED)):
+        if given is None and name not in at_hand:
+            raise UserError(f"The drafter {name} has not been loaded; name its folder or Hub id.")

@@ -16,7 +16,7 @@ from specviz.decoding.sampling import Sampler
 from specviz.drafters.base import Context, Weights, draft_chain
 from specviz.drafters.heads.files import about, check_target
 from specviz.drafters.heads.head import Head
-from specviz.drafters.heads.layouts import read_head
+from specviz.drafters.heads.kept import bound_head
 from specviz.drafters.tree import Growing, Shape, dynamic_tree
 from specviz.models.cache import GrowingLayer
 from specviz.models.target import PREFILL_CHUNK, Target
@@ -36,20 +36,24 @@ class Autoregressive:
         nodes: int = 8,
         branches: int = 4,
         confidence: float = 0.0,
+        aux_convention: str = "",
+        norm_before_residual: bool | None = None,
         head: Head | None = None,
     ) -> None:
         """tree, nodes, branches, confidence: see `dynamic_tree`, and `draft_chain` for the confidence of a chain.
 
-        head: instead of the one in the weights' folder. Raises UserError if the weights can't be read or were made for
+        aux_convention, norm_before_residual: what a file may leave open; see `read_head`. head: one to be bound,
+        instead of the one in the weights' folder. Raises UserError if the weights can't be read or were made for
         another target.
         """
         self.notes = weights.notes
         if head is None:
             note = check_target(about(weights.path), target)
             self.notes = (*weights.notes, *([note] if note else []))
-            head = read_head(weights.path, target.config)
+            self.head = bound_head(weights.path, target, aux_convention or None, norm_before_residual)
+        else:
+            self.head = head.bind(target, packed=True).eval()
         self.target, self.name, self.weights = target, weights.name, weights.hash
-        self.head = head.bind(target, packed=True).eval()
         self.shape = Shape(nodes, branches) if tree else None
         self.confidence = confidence
         self.vocabulary = self.head.vocabulary
@@ -71,7 +75,8 @@ class Autoregressive:
                 return Draft.empty(f"{self.name} holds {limit} tokens; beyond them nothing is drafted.")
         if gamma == 0 or known < 2:  # with a single token there is no state of the target yet
             return Draft.empty()
-        guess = _Guess(self.head, self._rows, self._catch_up(ctx))
+        output = self._catch_up(ctx)
+        guess = _Guess(self.head, self._rows, output)
         if self.shape is None:
             return draft_chain(
                 lambda token: self.vocabulary.full(guess.after(token)), ctx, gamma, sampler, rng, self.confidence

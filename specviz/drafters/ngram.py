@@ -20,6 +20,7 @@ from specviz.errors import UserError
 from specviz.models.target import Target
 
 Pick = Literal["recent", "frequent"]
+MOST_PLACES = 64  # looked at, the most recent ones: a newline or a space alone would match thousands
 
 
 class NGram:
@@ -74,10 +75,10 @@ class NGram:
         self._read = list(tokens)
 
     def _matches(self, tokens: list[int]) -> list[int]:
-        """Places that followed the longest suffix of the context seen before, oldest first."""
+        """The latest places that followed the longest suffix of the context seen before, oldest first."""
         for n in range(min(self.ngram_max, len(tokens) - 1), self.ngram_min - 1, -1):
             if places := self._places.get(tuple(tokens[-n:])):
-                return places
+                return places[-MOST_PLACES:]
         return []
 
     def _tree(self, tokens: list[int], places: list[int], gamma: int, shape: Shape) -> Draft:

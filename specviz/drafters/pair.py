@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from specviz import memory
 from specviz.drafters.draft_model import compare_vocabularies
+from specviz.drafters.heads.layouts.settings import TargetSizes, check_fits
 from specviz.errors import UserError
 from specviz.models.cache import PrefixCache
 from specviz.models.examine import Examined
+from specviz.models.heads import ExaminedHead, cached_layers, share
 from specviz.models.kinds import is_dflash
+
+_LANGUAGE = (
+    "transformer_layer_config",
+    "text_config",
+)  # where a config keeps the sizes of the language model, if apart
 
 
 def check_target(target: Examined) -> None:
@@ -27,16 +34,20 @@ def check_pair(
     gamma: int,
     available: int | None = None,
     packed: bool = False,
-    head_bytes: int = 0,
+    head: ExaminedHead | None = None,
 ) -> str | None:
     """Check the tokenizers and the memory of a pair; the answer is what to tell the user, if anything.
 
-    drafter: the model that drafts; None for drafters without one. kind: the drafter's. The other arguments are those of
-    `memory.estimate`. A checkpoint that stays quantised in memory is counted with the size of its files.
-    Raises UserError if a draft model's tokenizer is not the target's, or if a DFlash model is to draft as a language
-    model does, and what `memory.check` raises, with the numbers, if the pair does not fit.
+    drafter: the model that drafts; head: the trained weights that do; None for drafters without. kind: the drafter's.
+    The other arguments are those of `memory.estimate`. A checkpoint that stays quantised in memory is counted with the
+    size of its files.
+    Raises UserError if a draft model's tokenizer is not the target's, if a head was made for a target of other sizes,
+    or if a DFlash model is to draft as a language model does, and what `memory.check` raises, with the numbers, if the
+    pair does not fit.
     """
     note = None
+    if head is not None:
+        check_head(target, head)
     if drafter is not None and "draft-model" in kind.split("+"):
         if is_dflash(drafter.config.model_type):
             raise UserError(
@@ -56,10 +67,32 @@ def check_pair(
             weight_bytes=target.weight_bytes if target.compact else None,
             drafter_weight_bytes=drafter.weight_bytes if drafter and drafter.compact else None,
             packed=packed,
-            head_bytes=head_bytes,
+            head_bytes=0 if head is None else head_bytes(target, head),
+            head_layers=0 if head is None else cached_layers(kind, head.config),
         )
     )
     return note
+
+
+def check_head(target: Examined, head: ExaminedHead) -> None:
+    """Raise UserError if the head's config.json says that it was made for a target of another width or vocabulary.
+
+    Not all of them say; what they leave out shows once their tensors are here.
+    """
+    config = head.config
+    inner = next((each for key in _LANGUAGE if isinstance(each := config.get(key), dict)), config)
+    sizes = TargetSizes.of(target.config)
+    said = {
+        "hidden_size": inner.get("hidden_size") or sizes.hidden_size,
+        "vocab_size": inner.get("vocab_size") or sizes.vocab_size,
+        "target_hidden_size": config.get("target_hidden_size"),
+    }
+    check_fits(said, sizes, head.source.name)
+
+
+def head_bytes(target: Examined, head: ExaminedHead) -> int:
+    """Size of the head's weights, which may lie inside the target's own checkpoint."""
+    return share(head.weight_bytes, head.folder == target.folder, target.config)
 
 
 def _check_cache(drafter: Examined) -> None:

@@ -17,7 +17,8 @@ SHIPPED = Path(__file__).resolve().parents[2] / "assets" / "drafters"
 def find(kind: str, target: Target) -> Weights | None:
     """The trained drafter of that kind for a target of that name, if one is shipped."""
     for folder in sorted(SHIPPED.glob(f"*/{kind}")):
-        if (folder / CONFIG).is_file() and about(folder).get("target") == target.name:
+        whole = all((folder / name).is_file() for name in (CONFIG, WEIGHTS))
+        if whole and about(folder).get("target") == target.name:
             return Weights(folder, f"{folder.parent.name}/{kind}", _hash(folder / WEIGHTS))
     return None
 

@@ -7,11 +7,12 @@ asked of it. Old ones are pickles; they are read as plain tensors only (see `dra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import constants
+from transformers import PretrainedConfig
 
 from specviz.errors import UserError
 from specviz.models import hub
@@ -19,23 +20,45 @@ from specviz.models.checkpoint import CONFIG, INDEX, WEIGHTS, check_sound, read_
 from specviz.models.fetch import Progress
 from specviz.models.hub import Repository
 from specviz.presets import ModelSource, takes_head
+from specviz.refusals import brief
 
 PICKLES = ("pytorch_model.bin", "medusa_lm_head.pt")  # as EAGLE and Medusa publish them
 
 
 @dataclass(frozen=True, slots=True)
 class ExaminedHead:
-    """A head that can be had. The fields are those of `examine.Examined` of the same names."""
+    """A head that can be had. The fields are those of `examine.Examined` of the same names; `config` is config.json."""
 
     source: ModelSource
     folder: Path
     weights: dict[str, int]
     repository: Repository | None
+    config: dict[str, Any]
 
     @property
     def weight_bytes(self) -> int:
         """Size of all weight files. Of a head that is part of a model: of that model's."""
         return sum(self.weights.values())
+
+
+def stored_bytes(folder: Path) -> int:
+    """Size of the files that hold a head's weights; what else lies beside them is not read, and not counted."""
+    return sum(head_files(str(folder), _files(folder), folder).values())
+
+
+def share(weight_bytes: int, is_inside: bool, target_config: PretrainedConfig) -> int:
+    """What a head takes of its files' size; one that is inside its target's checkpoint counts as one of its layers."""
+    if not is_inside:
+        return weight_bytes
+    return weight_bytes // int(target_config.get_text_config(decoder=True).num_hidden_layers)
+
+
+def cached_layers(kind: str, config: Mapping[str, Any]) -> int:
+    """How many layers of a head for this drafter keep keys and values of their own. config: the head's config.json."""
+    parts = kind.split("+")
+    if "draft-model" in parts and type(layers := config.get("num_hidden_layers")) is int:
+        return max(0, layers)
+    return int(bool({"eagle", "mtp"} & {*parts}))
 
 
 def examine_head(source: ModelSource, *, offline: bool, progress: Progress) -> ExaminedHead:
@@ -53,11 +76,14 @@ def examine_head(source: ModelSource, *, offline: bool, progress: Progress) -> E
     weights = head_files(what, files, folder)
     here = [name for name in weights if name.endswith(".safetensors") and (folder / name).exists()]
     check_sound(what, folder, here)
-    return ExaminedHead(source, folder, weights, repository)
+    return ExaminedHead(source, folder, weights, repository, read_json(what, folder / CONFIG))
 
 
 def head_files(what: str, files: Mapping[str, int], folder: Path) -> dict[str, int]:
-    """The weight files of a head, with their sizes: safetensors if there are any, else a pickle by a known name."""
+    """The weight files of a head, with their sizes: safetensors if there are any, else a pickle by a known name.
+
+    Raises UserError if there are none, or if it is open which.
+    """
     if CONFIG not in files:
         raise UserError(f"{what} has no {CONFIG}, so give the folder or repository of a trained drafter.")
     if WEIGHTS in files or INDEX in files:
@@ -67,7 +93,12 @@ def head_files(what: str, files: Mapping[str, int], folder: Path) -> dict[str, i
         raise UserError(
             f"{what} has neither safetensors weights nor {' or '.join(PICKLES)}, so give a trained drafter that has."
         )
-    return {name: files[name] for name in found}
+    if len(found) > 1:
+        raise UserError(
+            f"{what} has several weight files ({', '.join(map(brief, sorted(found)[:5]))}) and no {INDEX}, so give a "
+            "folder or repository with only one."
+        )
+    return {found[0]: files[found[0]]}
 
 
 def drafter_source(source: ModelSource, kind: str, *, offline: bool, progress: Progress) -> ModelSource:
@@ -79,9 +110,7 @@ def drafter_source(source: ModelSource, kind: str, *, offline: bool, progress: P
     head = takes_head(kind)
     if not head and "draft-model" in kind.split("+"):
         head = "draft_vocab_size" in _config(source, offline, progress)
-    return ModelSource(
-        source.id, source.name, source.licence, source.gated, source.wheel, source.hub, source.path, head
-    )
+    return replace(source, head=head)
 
 
 def _config(source: ModelSource, offline: bool, progress: Progress) -> dict[str, Any]:

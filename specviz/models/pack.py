@@ -10,6 +10,7 @@ from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 FORMATS = (torch.float32, torch.bfloat16)
 ROWS = 4  # the layout is chosen for passes over about so many tokens
@@ -84,19 +85,20 @@ def bytes_held(model: nn.Module) -> int:
     return sum(weight.numel() * weight.element_size() for weight in (*model.parameters(), *packed))
 
 
-def weight_of(linear: nn.Module, model: nn.Module) -> Tensor:
-    """The weight [out, in] of a linear layer of the model, unpacked if it was packed.
+def weight_of(linear: nn.Module, model: PreTrainedModel) -> Tensor:
+    """The weight [out, in] of a linear layer of the model, bit for bit; unpacked, into new memory, if it was packed.
 
     An LM head that is tied to the embeddings shares their weight, which packing leaves as it was.
     """
     if not isinstance(linear, PackedLinear):
-        weight: Tensor = linear.weight.detach()
-        return weight
-    for module in model.modules():
-        if isinstance(module, nn.Embedding) and module.weight.shape == (linear.out_features, linear.in_features):
-            if getattr(getattr(model, "config", None), "tie_word_embeddings", False):
-                return module.weight.detach()
-    return linear.packed.to_dense()
+        weight = linear.weight
+        assert isinstance(weight, Tensor)
+        return weight.detach()
+    if model.config.get_text_config(decoder=True).tie_word_embeddings and linear is model.get_output_embeddings():
+        shared: Tensor = model.get_input_embeddings().weight.detach()
+        return shared
+    unpacked: Tensor = linear.packed.to_dense()
+    return unpacked
 
 
 def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:

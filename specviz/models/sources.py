@@ -116,7 +116,7 @@ def obtain(examined: Examined | ExaminedHead, *, offline: bool = False, progress
     """
     source, repository = examined.source, examined.repository
     if repository is None:
-        if source.head:
+        if isinstance(examined, ExaminedHead):
             return LocalModel(examined.folder, f"path {examined.folder}", _hash_of(examined))
         if source.wheel is not None:
             return locate(source, offline=offline, progress=progress)
@@ -296,8 +296,9 @@ def _sha256(path: Path) -> str:
 
 
 def _hash_of(head: ExaminedHead) -> str:
-    """sha256 over a head's weight files, in the order of their names."""
-    return hashlib.sha256("\n".join(_sha256(head.folder / name) for name in sorted(head.weights)).encode()).hexdigest()
+    """As `load.weight_hash`, over the files that hold a head's weights."""
+    digests = (bytes.fromhex(_sha256(head.folder / name)) for name in sorted(head.weights))
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 def _weight_hash(files: dict[str, Any]) -> str:

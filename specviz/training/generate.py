@@ -71,14 +71,19 @@ class Generator:
             while len(free) >= group:
                 filled, free = free[:group], free[group:]
                 self._fill(filled, tokens)
+                yield from self._finished()
             logits, hidden = self.slots.step(tokens)
             self._read(logits, hidden, tokens)
-            for slot, job in enumerate(self.jobs):
-                if job is not None and self._ended(job):
-                    self.jobs[slot] = None
-                    self.slots.rest(slot)
-                    if (sample := self._close(job)) is not None:
-                        yield sample
+            yield from self._finished()
+
+    def _finished(self) -> Iterator[Sample]:
+        """Free the slots of what has ended."""
+        for slot, job in enumerate(self.jobs):
+            if job is not None and self._ended(job):
+                self.jobs[slot] = None
+                self.slots.rest(slot)
+                if (sample := self._close(job)) is not None:
+                    yield sample
 
     def _fill(self, slots: list[int], tokens: Tensor) -> None:
         jobs = [self.waiting.pop() if self.waiting else self._begin() for _ in slots]

@@ -56,6 +56,6 @@ class _Fused(torch.autograd.Function):
         return total * scale, agreed
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
         return gradient * slope.to(gradient.dtype), None, None, None, None

@@ -6,16 +6,18 @@ import copy
 
 import pytest
 import torch
-from fakes import byte_tokenizer, reference_decode, reference_logits, tiny_model, tiny_target
+from fakes import VOCAB, byte_tokenizer, reference_decode, reference_logits, tiny_model, tiny_target
 from tokenizers import Tokenizer
 from traces import RUN
+from trained import DRAFT_IDS, masked
 from transformers import PreTrainedTokenizerFast
 
 from specviz.decoding.draft import Draft
 from specviz.decoding.engine import Settings, decode
 from specviz.decoding.sampling import Sampler
-from specviz.drafters import Context, DraftModel
+from specviz.drafters import Context, DraftModel, Weights, make_drafter
 from specviz.drafters.draft_model import compare_vocabularies
+from specviz.drafters.heads.reduced import reduced_model, write_reduced
 from specviz.errors import UserError
 from specviz.models.cache import PrefixCache
 from specviz.trace import Step, Trace
@@ -306,3 +308,75 @@ def test_a_token_beyond_the_drafters_vocabulary_ends_drafting_and_says_so():
         assert bool(step.nodes) != heard_it
         assert step.note == (f"small does not know token {rows}; after it nothing is drafted." if heard_it else None)
     assert steps[0].nodes and steps[-1].start > heard
+
+
+# --- with a reduced vocabulary ------------------------------------------------------------------------------------
+
+
+def whole_twin(target, model):
+    """The reduced model with all of the target's LM head."""
+    twin = tiny_model(model.config.model_type, num_hidden_layers=model.config.num_hidden_layers)
+    twin.base_model.load_state_dict(model.base_model.state_dict())
+    twin.get_output_embeddings().load_state_dict(target.model.get_output_embeddings().state_dict())
+    return twin
+
+
+def written(target, folder, seed: int = 5):
+    """A reduced model of two layers, as written to the folder."""
+    model = reduced_model(target, 2, DRAFT_IDS)
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.base_model.named_parameters():
+        if parameter.dim() > 1 and "embed" not in name:
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 4 / parameter.shape[-1] ** 0.5)
+    write_reduced(model, DRAFT_IDS, folder, {"target": target.name})
+    return model
+
+
+@pytest.mark.parametrize("temperature", [0, 1.5])
+def test_a_reduced_vocabulary_is_the_whole_one_masked(tmp_path, temperature):
+    target = tiny_target()
+    twin = whole_twin(target, written(target, tmp_path))
+    drafter = make_drafter("draft-model", target, {}, Weights(tmp_path, "ours", "sha256:1", ("a note",)))
+    assert (drafter.name, drafter.weights, drafter.notes) == ("ours", "sha256:1", ("a note",))
+    draft = propose(drafter, PROMPT, 5, temperature)
+    expected = masked(reference_logits(twin, [*PROMPT, *draft.tokens])[len(PROMPT) - 1 : -1])
+    torch.testing.assert_close(draft.logits, expected, rtol=1e-4, atol=2e-3)
+    torch.testing.assert_close(draft.q, Sampler(temperature=temperature).probs(draft.logits, PROMPT))
+    assert draft.q.shape == (5, VOCAB) and set(draft.tokens) <= set(DRAFT_IDS.tolist())
+
+
+def test_greedy_output_with_a_reduced_vocabulary_is_the_targets(tmp_path):
+    target = tiny_target()
+    written(target, tmp_path)
+    steps = run(target, make_drafter("draft-model", target, {}, Weights(tmp_path, "ours")))
+    assert tokens(steps) == reference_decode(target.model, PROMPT, 20)
+    assert all(step.nodes for step in steps[:-1])
+
+
+# --- itself, confidence, what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gamma", [1, 2, 5, 16])
+@pytest.mark.parametrize("settings", [{}, {"source": "self"}])
+def test_the_target_as_its_own_drafter_is_always_accepted(gamma, settings):
+    target = tiny_target()
+    drafter = make_drafter("draft-model", target, settings)
+    steps = run(target, drafter, Settings(gamma=gamma, max_new_tokens=24, stop_tokens=frozenset()))
+    assert tokens(steps) == reference_decode(target.model, PROMPT, 24)
+    assert all(step.num_accepted == len(step.nodes) for step in steps)
+    assert drafter.name == "tiny llama itself"
+
+
+def test_drafting_ends_with_the_first_token_it_is_unsure_of():
+    model = tiny_model(seed=1)
+    whole = propose(DraftModel(tiny_target(), model), PROMPT, 6)
+    chances = torch.softmax(whole.logits, -1).amax(-1)
+    threshold = float(chances.sort().values[1])
+    expected = next(i for i, chance in enumerate(chances, 1) if chance < threshold)
+    sure = propose(DraftModel(tiny_target(), model, confidence=threshold), PROMPT, 6)
+    assert sure.tokens == whole.tokens[:expected]
+
+
+def test_trees_are_refused():
+    with pytest.raises(UserError, match="draft-model drafts chains only; leave out 'nodes', or draft with ngram"):
+        make_drafter("draft-model", tiny_target(), {"nodes": 8})

@@ -4,11 +4,13 @@ import random
 
 import pytest
 import torch
-from fakes import VOCAB, tiny_target
+from fakes import VOCAB, reference_decode, tiny_target
 
 from specviz.decoding.draft import Draft
+from specviz.decoding.engine import Settings, decode
 from specviz.decoding.sampling import Sampler
 from specviz.drafters import Context, NGram, make_drafter
+from specviz.drafters.ngram import MOST_PLACES
 from specviz.errors import UserError
 
 TARGET = tiny_target()
@@ -157,3 +159,95 @@ def test_the_registry_builds_it_with_its_settings():
 def test_an_unknown_drafter_is_refused_with_the_choices():
     with pytest.raises(UserError, match=r"no drafter 'psychic'; choose one of plain, ngram"):
         make_drafter("psychic", TARGET, {})
+
+
+# --- trees --------------------------------------------------------------------------------------------------------
+
+
+def paths(tokens: list[int], gamma: int = 4, **settings: object) -> list[tuple[int, ...]]:
+    """What a tree proposes: the tokens down to each node, in order."""
+    drafter = NGram(TARGET, tree=True, **settings)
+    proposed = drafter.propose(Context(list(tokens), None), gamma, Sampler(temperature=1), torch.Generator())
+    if len(proposed):
+        assert torch.equal(proposed.q, torch.nn.functional.one_hot(torch.tensor(proposed.tokens), VOCAB).float())
+    found: list[tuple[int, ...]] = []
+    for token, parent in zip(proposed.tokens, proposed.parents, strict=True):
+        found.append((*(found[parent] if parent >= 0 else ()), token))
+    assert len(set(found)) == len(found) and proposed.depth <= gamma
+    return found
+
+
+def test_a_tree_holds_all_that_followed_the_places_that_match():
+    tokens = [1, 5, 6, 0, 1, 5, 7, 0, 1, 8, 9, 0, 1]
+    assert set(paths(tokens, 2, ngram_max=1)) == {(8,), (8, 9), (5,), (5, 7), (5, 6)}
+
+
+def test_a_tree_of_one_place_is_the_chain():
+    tokens = [1, 2, 3, 4, 5, 6, 1, 2]
+    assert paths(tokens) == [(3,), (3, 4), (3, 4, 5), (3, 4, 5, 6)]
+    assert paths([4, 1, 2, 1], 6) == [(2, 1, 2, 1, 2, 1)[:depth] for depth in range(1, 7)], "past the end as well"
+    assert paths([4, 1, 2, 1], 6, pick="frequent") == [(2,), (2, 1)]
+
+
+def test_the_most_recent_or_the_most_frequent_is_tried_first():
+    tokens = [1, 5, 0, 1, 5, 0, 1, 6, 0, 1]
+    assert paths(tokens, 1, ngram_max=1, pick="recent") == [(6,), (5,)]
+    assert paths(tokens, 1, ngram_max=1, pick="frequent") == [(5,), (6,)]
+
+
+def test_nodes_bound_the_tree_and_the_best_stay():
+    tokens = [1, 5, 6, 0, 1, 7, 8, 0, 1]
+    assert paths(tokens, 3, ngram_max=1, nodes=1) == [(7,)]
+    assert paths(tokens, 3, ngram_max=1, nodes=3) == [(7,), (7, 8), (7, 8, 0)]
+    assert set(paths(tokens, 3, ngram_max=1, nodes=4)) == {(7,), (7, 8), (7, 8, 0), (5,)}
+    assert len(paths(tokens, 3, ngram_max=1, nodes=64)) == 6
+
+
+def test_branches_bound_the_children():
+    tokens = [1, 5, 1, 6, 1, 7, 1]
+    assert paths(tokens, 1, ngram_max=1, branches=2) == [(7,), (6,)]
+
+
+@pytest.mark.parametrize("pick", ["recent", "frequent"])
+def test_a_large_tree_holds_the_chain_and_only_what_is_in_the_text(pick):
+    rng = random.Random(0)
+    for _ in range(40):
+        tokens = [rng.randrange(3) for _ in range(rng.randint(2, 30))]
+        chain = tuple(once(tokens, 3, pick=pick))
+        found = paths(tokens, 3, pick=pick, nodes=64, branches=16)
+        assert {chain[:depth] for depth in range(1, len(chain) + 1)} <= set(found)
+        if pick == "frequent" and found:
+            assert all(" ".join(map(str, path)) in " ".join(map(str, tokens)) for path in found)
+
+
+def test_without_a_match_there_is_no_tree():
+    assert paths([1, 2, 3]) == [] == paths([1, 2, 1], 0)
+
+
+def test_a_long_context_takes_no_longer_than_its_places():
+    """Of many places that match, only what can be among the best is looked at."""
+    rng = random.Random(0)
+    tokens = [rng.randrange(2) for _ in range(4000)]
+    assert len(paths(tokens, 64, ngram_max=1, nodes=64, branches=16)) == 64
+
+
+def test_only_the_latest_places_are_looked_at():
+    tokens = [1, 5] * 80 + [1, 6] * MOST_PLACES
+    assert paths([*tokens, 1], 1, ngram_max=1, pick="frequent") == [(6,)]
+    assert once([*tokens, 1], 1, ngram_max=1, pick="frequent") == [6]
+    assert paths([*tokens[2 * 80 - 2 : -2], 1], 1, ngram_max=1, pick="frequent") == [(6,), (5,)]
+
+
+@pytest.mark.parametrize(("setting", "said"), [({"nodes": 0}, "tree of 0 nodes"), ({"branches": 17}, "17 branches")])
+def test_trees_that_cannot_be_are_refused(setting, said):
+    with pytest.raises(UserError, match=said):
+        make_drafter("ngram", TARGET, {"tree": True, **setting})
+
+
+@pytest.mark.parametrize("pick", ["recent", "frequent"])
+def test_greedy_output_with_a_tree_is_the_targets(pick):
+    prompt = [3, 4, 5, 3, 4, 6, 3, 4]
+    drafter = NGram(TARGET, pick=pick, tree=True)
+    steps = list(decode(TARGET, drafter, prompt, Settings(gamma=3, max_new_tokens=40, stop_tokens=frozenset())))
+    assert [token for step in steps for token in step.committed] == reference_decode(TARGET.model, prompt, 40)
+    assert any(node.depth == 1 and node.token != step.nodes[0].token for step in steps for node in step.nodes)

@@ -14,6 +14,7 @@ from specviz import memory
 from specviz.drafters.pair import check_pair, check_target
 from specviz.errors import UserError
 from specviz.models.examine import Examined
+from specviz.models.heads import cached_layers
 from specviz.presets import ModelSource
 
 SIZES = {"dtype_bytes": 4, "context_tokens": 100, "gamma": 4}
@@ -101,3 +102,25 @@ def test_memory_is_that_of_both_and_of_the_files_of_quantised_ones(compact):
     assert check_pair(big, small, "draft-model", available=need.total, **SIZES) is None
     with pytest.raises(UserError, match="This run needs about"):
         check_pair(big, small, "draft-model", available=need.total - 1, **SIZES)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "layers"),
+    [
+        ("eagle", {"num_hidden_layers": 1}, 1),
+        ("ngram+mtp", {}, 1),
+        ("medusa", {}, 0),
+        ("early-exit", {"num_hidden_layers": 4}, 0),
+        ("draft-model", {"num_hidden_layers": 3}, 3),
+    ],
+)
+def test_only_heads_that_attend_need_a_cache(kind, config, layers):
+    assert cached_layers(kind, config) == layers
+
+
+def test_the_caches_of_a_heads_layers_are_counted_beside_the_targets():
+    target = model("Big").config
+    without, with_head = (
+        memory.estimate(target, **SIZES, available=0, head_bytes=1000, head_layers=layers).kv for layers in (0, 3)
+    )
+    assert with_head == without * (target.num_hidden_layers + 3) // target.num_hidden_layers

@@ -5,7 +5,7 @@ import torch
 from fakes import VOCAB, tiny_model
 from torch import nn
 
-from specviz.models.pack import FORMATS, PackedLinear, bytes_held, can_pack, pack, packs, parameters_kept
+from specviz.models.pack import FORMATS, PackedLinear, bytes_held, can_pack, pack, packs, parameters_kept, weight_of
 from specviz.models.skeleton import model_without_storage
 
 
@@ -58,3 +58,31 @@ def test_formats_without_kernels_are_left_alone():
     assert not can_pack(model) and pack(model) == 0
     assert not packs(torch.device("cpu"), torch.float64) and not packs(torch.device("meta"), FORMATS[0])
     assert any(type(module) is nn.Linear for module in model.modules())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_packed_weight_is_given_back_bit_for_bit(dtype, tied):
+    """Sizes that are no multiples of the blocks in which it is stored."""
+    sizes = {"vocab_size": 333, "hidden_size": 36, "intermediate_size": 50, "tie_word_embeddings": tied}
+    model, twin = (tiny_model("llama", **sizes).to(dtype) for _ in range(2))
+    if not can_pack(model):
+        pytest.fail("this machine has no packed kernels, so the test shows nothing")
+    pack(twin)
+    assert isinstance(twin.lm_head, PackedLinear)
+    assert torch.equal(weight_of(twin.lm_head, twin), model.lm_head.weight)
+    assert torch.equal(weight_of(model.lm_head, model), model.lm_head.weight)
+    shared = twin.get_input_embeddings().weight
+    assert (weight_of(twin.lm_head, twin).data_ptr() == shared.data_ptr()) == tied, "no copy where there is no need"
+    for mine, theirs in zip(twin.base_model.layers, model.base_model.layers, strict=True):
+        assert torch.equal(weight_of(mine.mlp.down_proj, twin), theirs.mlp.down_proj.weight)
+        assert torch.equal(weight_of(mine.self_attn.k_proj, twin), theirs.self_attn.k_proj.weight)
+
+
+def test_another_layer_of_the_embeddings_shape_is_not_taken_for_them():
+    sizes = {"vocab_size": 48, "intermediate_size": 48, "tie_word_embeddings": True}
+    model, twin = (tiny_model("llama", **sizes) for _ in range(2))
+    pack(twin)
+    gate = twin.base_model.layers[0].mlp.gate_proj
+    assert (gate.out_features, gate.in_features) == twin.get_input_embeddings().weight.shape
+    assert torch.equal(weight_of(gate, twin), model.base_model.layers[0].mlp.gate_proj.weight)

@@ -307,6 +307,25 @@ def test_an_exit_layer_that_is_none_is_refused(layer):
         exit_view(tiny_model(), layer)
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_head_reads_what_leaves_the_exit_layer_before_the_final_norm(architecture):
+    target, tokens = tiny_target(architecture), [*PROMPT, 8, 2]
+    target.prefill(PROMPT[:-1])
+    read: list[torch.Tensor] = []
+
+    def head(state: torch.Tensor) -> torch.Tensor:
+        read.append(state)
+        return state * 2
+
+    with target.early_exit(3, head=head) as step:
+        answers = [step(token) for token in tokens[len(PROMPT) - 1 :]]
+    whole = target.model(input_ids=torch.tensor([tokens]), use_cache=False, output_hidden_states=True)
+    expected = whole.hidden_states[3][0, len(PROMPT) - 1 :]
+    torch.testing.assert_close(torch.stack(read), expected, rtol=1e-4, atol=1e-3)
+    assert all(torch.equal(answer, state * 2) for answer, state in zip(answers, read, strict=True))
+    assert_same_memory(target, PROMPT[:-1])
+
+
 def test_a_long_prompt_can_be_stopped_while_it_is_read(monkeypatch):
     monkeypatch.setattr("specviz.models.target.PREFILL_CHUNK", 4)
     target, asked = tiny_target(), []

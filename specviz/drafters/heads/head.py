@@ -7,6 +7,8 @@ the output of one row stands for the state that the next one reads.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -68,6 +70,11 @@ class Head(nn.Module):
         """own_embedding, own_lm_head: whether it has its own, or shares the target's."""
         super().__init__()
         self.config = config
+        self._shared: tuple[nn.Module, nn.Module] | None = None  # a tuple, so that they are none of its own modules
+        with _own_draws():
+            self._build(config, own_embedding, own_lm_head)
+
+    def _build(self, config: HeadConfig, own_embedding: bool, own_lm_head: bool) -> None:
         width, wide = config.hidden_size, config.combine == "wide"
         states = len(config.hidden_layers) * config.target_hidden_size
         if config.combine == "concat":
@@ -95,7 +102,6 @@ class Head(nn.Module):
             self.lm_head = nn.Linear(width, config.draft_vocab_size or config.vocab_size, bias=False)
         if config.draft_vocab_size is not None:
             self.register_buffer("d2t", torch.arange(config.draft_vocab_size))
-        self._shared: tuple[nn.Module, nn.Module] | None = None  # a tuple, so that they are none of its own modules
 
     def _norm(self, width: int) -> nn.Module:
         config = self.config
@@ -210,6 +216,20 @@ class Head(nn.Module):
         """Logits [.., Vd] of the token after the one that the row read."""
         result: Tensor = self.lm(self.normed(output))
         return result
+
+
+@contextmanager
+def _own_draws() -> Iterator[None]:
+    """Torch draws first weights from the generator that all share: let it be the same ones, and leave that as it was.
+
+    On the meta device, where heads are built to be filled from files, nothing is drawn.
+    """
+    if torch.get_default_device().type == "meta":
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        yield
 
 
 def _block(config: HeadConfig) -> Block:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import AutoConfig
 
@@ -67,7 +68,8 @@ class LibraryBlock:
         config._attn_implementation = "sdpa"
         with loading_alone:
             self.layer: nn.Module = of.find(f"{of.prefix}DecoderLayer")(config, layer_idx=0)
-            self._rotary: nn.Module = of.find(f"{of.rotary or of.prefix}RotaryEmbedding")(config)
+            with torch.device("cpu"):  # no weights: computed here, also where the layer is built without storage
+                self._rotary: nn.Module = of.find(f"{of.rotary or of.prefix}RotaryEmbedding")(config)
 
     def __call__(self, states: Tensor, positions: Tensor, rows: GrowingLayer | None, mask: Tensor | None) -> Tensor:
         """[B, T, H]; arguments as `Head.forward` has them."""

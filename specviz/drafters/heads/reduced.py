@@ -6,6 +6,7 @@ decoder layers and the final norm under their usual names, and `d2t`.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -98,18 +99,17 @@ def _config(entries: Mapping[str, Any], where: str) -> PretrainedConfig:
 
 def _without_vocabulary(config: PretrainedConfig) -> PreTrainedModel:
     """The model that `config` describes, with nothing in the places of its embeddings and LM head."""
-    sizes = {key: value for key, value in config.to_dict().items() if key not in _NOT_SIZES}
     # With a vocabulary of 1, next to nothing is initialised only to be thrown away.
-    sizes |= {"vocab_size": 1, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
-    tiny: PretrainedConfig = AutoConfig.for_model(config.model_type, **sizes)
-    tiny.tie_word_embeddings = False
+    tiny = copy.deepcopy(config)
+    tiny.vocab_size, tiny.tie_word_embeddings = 1, False
+    tiny.pad_token_id = tiny.bos_token_id = tiny.eos_token_id = None
     problem = f"No {brief(config.model_type)} model can be built"
     with refused_as(problem, "so give another draft model"), loading_alone, torch.random.fork_rng(devices=[]):
         model: PreTrainedModel = AutoModelForCausalLM._model_mapping[type(tiny)](tiny)
     model.set_input_embeddings(nn.Identity())
     model.set_output_embeddings(nn.Identity())
-    config.tie_word_embeddings = False  # its LM head is none of its own
-    model.config = model.base_model.config = config
+    for name in ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id"):
+        setattr(model.config, name, getattr(config, name))  # of the one config that all its modules hold
     return model
 
 

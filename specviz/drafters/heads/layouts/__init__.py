@@ -12,10 +12,9 @@ import torch
 from safetensors.torch import save_file
 from transformers import PretrainedConfig
 
-from specviz.drafters.heads.files import OURS, check_shapes, fill, open_checkpoint
+from specviz.drafters.heads.files import OURS, fill, open_checkpoint
 from specviz.drafters.heads.head import Head, HeadConfig
 from specviz.drafters.heads.layouts import eagle, eagle3, mtp, speculators
-from specviz.drafters.heads.layouts.layout import Parts
 from specviz.drafters.heads.layouts.settings import Options, TargetSizes
 from specviz.errors import UserError
 from specviz.models.checkpoint import CONFIG, WEIGHTS
@@ -45,13 +44,11 @@ def read_head(
             "names."
         )
     parts = layout.read(checkpoint, target, Options(aux_convention, norm_before_residual))
-    fill_with = (parts.tensors, checkpoint.where, parts.names.in_file)
     with refused_as(f"The head in {folder} can't be built from its {CONFIG}", "so give another version"):
-        with torch.device("meta"):  # no memory for sizes that the tensors do not have
-            shapes = _empty(parts)
-        check_shapes(shapes, *fill_with)
-        head = _empty(parts)
-        fill(head, *fill_with)
+        own_embedding = "embed_tokens.weight" in parts.tensors
+        with torch.device("meta"):  # no memory for sizes that the tensors do not have, and no first weights
+            head = Head(parts.config, own_embedding=own_embedding, own_lm_head=parts.own_lm_head)
+        fill(head, parts.tensors, checkpoint.where, parts.names.in_file)
     return head
 
 
@@ -80,9 +77,3 @@ def _differs(layout: str, folder: Path, config: HeadConfig) -> bool:
     target = TargetSizes(config.target_hidden_size, max(config.hidden_layers), config.vocab_size)
     found = LAYOUTS[layout].read(open_checkpoint(folder), target, Options()).config
     return replace(found, rope_scaling=None) != replace(config, rope_scaling=None)
-
-
-def _empty(parts: Parts) -> Head:
-    """The head that the tensors are for."""
-    own_embedding = "embed_tokens.weight" in parts.tensors
-    return Head(parts.config, own_embedding=own_embedding, own_lm_head=parts.own_lm_head)

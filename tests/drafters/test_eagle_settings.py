@@ -1,0 +1,61 @@
+"""What an EAGLE head's file leaves open is a setting of the drafter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fakes import tiny_target
+from tiny_heads import random_head
+
+from specviz.drafters import make_drafter
+from specviz.drafters.base import Weights
+from specviz.drafters.heads.layouts import write_head
+from specviz.errors import UserError
+from specviz.models.target import Target
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return tiny_target(vocab_size=8, num_hidden_layers=8)
+
+
+def published(folder: Path, target: Target, without: tuple[str, ...] = (), **said: object) -> Weights:
+    """A head as others publish it: without the entry that is ours."""
+    write_head(random_head(target, hidden_layers=(2, 4, 5)).bind(target), folder, "eagle3", {})
+    path = folder / "config.json"
+    config = {**json.loads(path.read_text()), **said}
+    path.write_text(json.dumps({key: value for key, value in config.items() if key not in ("specviz", *without)}))
+    return Weights(folder, "their head")
+
+
+def test_how_its_layers_are_counted(tmp_path, target):
+    weights = published(tmp_path, target)
+    with pytest.raises(UserError, match="so give aux_convention: input if"):
+        make_drafter("eagle", target, {}, weights)
+    assert make_drafter("eagle", target, {"aux_convention": "input"}, weights).hidden_layers == (2, 4, 5)
+    assert make_drafter("eagle", target, {"aux_convention": "output"}, weights).hidden_layers == (3, 5, 6)
+    with pytest.raises(UserError, match="aux_convention is 'sglang'; give input or output"):
+        make_drafter("eagle", target, {"aux_convention": "sglang"}, weights)
+
+
+def test_where_its_residual_branch_starts(tmp_path, target):
+    block = json.loads((published(tmp_path, target).path / "config.json").read_text())
+    said = {"speculators_model_type": "eagle3", "transformer_layer_config": block}
+    weights = published(tmp_path, target, ("norm_before_residual", "norm_output", "norm_before_fc"), **said)
+    with pytest.raises(UserError, match="so give norm_before_residual"):
+        make_drafter("eagle", target, {}, weights)
+    for answer in (True, False):
+        made = make_drafter("eagle", target, {"norm_before_residual": answer}, weights)
+        assert made.head.config.norm_before_residual is answer
+
+
+def test_in_a_combination_they_are_its_own(tmp_path, target):
+    made = make_drafter("ngram+eagle", target, {"aux_convention": "output"}, published(tmp_path, target))
+    assert made.parts[1].hidden_layers == (3, 5, 6)
+
+
+def test_other_heads_have_no_such_settings(tmp_path, target):
+    with pytest.raises(UserError, match="mtp has no setting 'aux_convention'"):
+        make_drafter("mtp", target, {"aux_convention": "input"}, Weights(tmp_path, "a layer"))

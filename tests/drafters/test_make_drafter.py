@@ -1,0 +1,116 @@
+"""The registry: a run can be done again from its trace header, and weights find the part that they are for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fakes import tiny_model, tiny_target
+from trained import DRAFT_IDS, exit_adapter, medusa_heads
+
+from specviz import runs
+from specviz.drafters import Assistant, Weights, make_drafter, shipped
+from specviz.drafters.heads.adapter import write_adapter
+from specviz.drafters.heads.medusa import write_medusa
+from specviz.drafters.heads.reduced import reduced_model, write_reduced
+from specviz.errors import UserError
+from specviz.models.target import Target
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return Target(tiny_target().model, None, "Tiny-Chat", "sha256:target")
+
+
+@pytest.fixture(scope="module")
+def written(target, tmp_path_factory) -> Path:
+    """One folder of each kind, as they are shipped."""
+    folder = tmp_path_factory.mktemp("drafters") / "tiny"
+    write_medusa(medusa_heads(), folder / "medusa", {"kind": "medusa", "target": "Tiny-Chat"})
+    write_adapter(exit_adapter(3), folder / "early-exit", {"kind": "early-exit", "target": "Tiny-Chat"})
+    model = reduced_model(target, 1, DRAFT_IDS)
+    write_reduced(model, DRAFT_IDS, folder / "draft-model", {"kind": "draft-model", "target": "Tiny-Chat"})
+    return folder
+
+
+@pytest.fixture
+def at_hand(written, monkeypatch) -> None:
+    monkeypatch.setattr(shipped, "SHIPPED", written.parent)
+
+
+def names(drafter) -> list[str]:
+    return [getattr(part, "name", "") for part in getattr(drafter, "parts", (drafter,))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [
+        ("draft-model", {}),
+        ("draft-model", {"source": "shipped"}),
+        ("draft-model", {"source": "self"}),
+        ("medusa", {"tree": True}),
+        ("early-exit", {}),
+        ("early-exit", {"exit_layer": 2}),
+        ("ngram+draft-model", {}),
+        ("ngram+medusa+draft-model", {}),
+        ("medusa+draft-model", {"source": "self"}),
+    ],
+)
+def test_what_a_trace_header_says_makes_the_same_drafter_again(at_hand, target, kind, asked):
+    first = make_drafter(kind, target, asked)
+    parts = getattr(first, "parts", (first,))
+    found = runs._weights_by_name(parts, target.name, target.weights)
+    header = {**asked, **({"source": " + ".join(found)} if found else {})}
+    assert names(make_drafter(kind, target, header)) == names(first)
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        ("draft-model", "other/draft-model"),
+        ("medusa", "mine"),
+        ("early-exit", "mine"),
+        ("ngram+draft-model", "mine"),
+        ("medusa+draft-model", "tiny/medusa + mine"),
+    ],
+)
+def test_weights_that_are_not_at_hand_are_named_and_no_others_taken(at_hand, target, kind, source):
+    with pytest.raises(UserError, match=r"The drafter (other/draft-model|mine) has not been loaded"):
+        make_drafter(kind, target, {"source": source})
+
+
+def test_a_source_of_one_part_is_looked_at_as_well(at_hand, target):
+    with pytest.raises(UserError, match="The drafter mine has not been loaded"):
+        make_drafter("ngram+draft-model", target, {"draft-model.source": "mine"})
+
+
+def test_beside_what_is_given_a_source_only_names_it(target):
+    model = Assistant(tiny_model(seed=1), None, "Tiny-1B", "sha256:1")
+    assert names(make_drafter("draft-model", target, {"source": "another name"}, model)) == ["Tiny-1B"]
+
+
+@pytest.mark.parametrize("kind", ["medusa", "early-exit", "draft-model"])
+def test_given_weights_go_to_the_part_that_they_are_for(at_hand, written, target, kind):
+    """The other parts draft with what is shipped."""
+    given = Weights(written / kind, "mine", "sha256:mine")
+    parts = ["medusa", "early-exit", "draft-model"]
+    made = make_drafter("+".join(parts), target, {}, given)
+    assert names(made) == ["mine" if part == kind else f"tiny/{part}" for part in parts]
+
+
+def test_weights_that_do_not_say_what_they_are_go_to_whoever_takes_some(written, target, tmp_path):
+    write_medusa(medusa_heads(), tmp_path, {})
+    assert names(make_drafter("ngram+medusa", target, {}, Weights(tmp_path, "theirs"))) == ["", "theirs"]
+
+
+@pytest.mark.parametrize("left_out", ["config.json", "model.safetensors"])
+def test_a_shipped_folder_without_all_its_files_is_none(target, tmp_path, monkeypatch, left_out):
+    monkeypatch.setattr(shipped, "SHIPPED", tmp_path)
+    assert shipped.find("medusa", target) is None
+    folder = tmp_path / "tiny" / "medusa"
+    write_medusa(medusa_heads(), folder, {"target": "Tiny-Chat"})
+    assert shipped.find("medusa", target) is not None
+    (folder / left_out).unlink()
+    assert shipped.find("medusa", target) is None
+    with pytest.raises(UserError, match="No trained medusa drafter for Tiny-Chat is at hand"):
+        make_drafter("medusa", target, {})

@@ -1,0 +1,52 @@
+"""`train`, from sampling to a drafter that runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tiny
+from safetensors.torch import load_file
+
+from specviz import cli
+from specviz.commands import train
+
+
+@pytest.fixture(autouse=True)
+def _target(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "_target", lambda options: tiny.target())
+
+
+def test_from_data_to_drafter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, out = tmp_path / "data", tmp_path / "made"
+    sampling = ["train", "data", "--out", str(folder), "--tokens", "100", "--slots", "8", "--answer-tokens", "8"]
+    assert cli.main(sampling) == 0
+    common = ["--data", str(folder), "--out", str(out), "--tokens", "500", "--batch-tokens", "200", "--seed", "4"]
+    assert cli.main(["train", "medusa", *common, "--heads", "2", "--draft-vocab", "100"]) == 0
+    said = capsys.readouterr().err
+    assert "answer tokens" in said
+    assert "held-out agreement" in said
+    config = json.loads((out / "drafter" / "config.json").read_text())
+    assert config["specviz"]["kind"] == "medusa"
+    assert config["specviz"]["seed"] == 4
+    assert str(tmp_path) not in (out / "drafter" / "README.md").read_text()
+    assert len(load_file(out / "drafter" / "model.safetensors")["d2t"]) == 100
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["medusa", "--tokens", "9", "--data", "nowhere"], "holds no training data"),
+        (["data", "--tokens", "0"], "must be at least 1"),
+        (["early-exit", "--tokens", "9", "--data", "DATA", "--exit-layer", "3"], "not 3"),
+        (["medusa", "--tokens", "9", "--data", "DATA", "--threads", "0"], "--threads"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "DATA" in options:
+        options = [str(tiny.written(tmp_path / "data")) if each == "DATA" else each for each in options]
+    assert cli.main(["train", *options, "--out", str(tmp_path / "out")]) == 2
+    assert message in capsys.readouterr().err
