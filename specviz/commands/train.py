@@ -73,6 +73,7 @@ def _train(options: argparse.Namespace, target: Target) -> None:
         )
     answers = sum(place.length - place.prompt_length for place in data.training)
     say(f"{len(data.training):,} conversations to train on, {answers:,} answer tokens, {len(data.held_out)} held out")
+    _check(options)
     d2t = data.frequent(options.draft_vocab, sorted(target.stop_tokens), target.vocab_size).to(target.device)
     torch.manual_seed(options.seed)
     task = _task(options, target, d2t)
@@ -84,9 +85,21 @@ def _train(options: argparse.Namespace, target: Target) -> None:
         options.learning_rate,
         options.checkpoint_minutes,
         options.seed,
+        _made_with(options),
     )
     done = train(task, data, d2t, target.vocab_size, int(target.config.hidden_size), plan, options.out, say)
     _write(options, target, task, data, done)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise UserError for numbers that can't be."""
+    counts = ("tokens", "epochs", "minutes", "batch_tokens", "passes", "heads", "blocks", "draft_vocab", "width")
+    for name in counts:
+        value = getattr(options, name, None)
+        if value is not None and not 0 < value < 1e12:
+            raise UserError(f"--{name.replace('_', '-')} is {value}; give a number above 0.")
+    if not 0 < options.learning_rate < 1:
+        raise UserError(f"--learning-rate is {options.learning_rate}; give a number between 0 and 1.")
 
 
 def _task(options: argparse.Namespace, target: Target, d2t: torch.Tensor) -> Task:
@@ -108,10 +121,14 @@ def _write(options: argparse.Namespace, target: Target, task: Task, data: Datase
     called = _command_line()
     task.write(folder, card.about(options.what, target, done, options.seed, called))
     card.write(folder, options.what, target, data, done, options.seed, called)
-    say(
-        f"{KINDS[options.what]} is in {folder}; try it with run --drafter {card.KINDS.get(options.what, options.what)} "
-        f"--drafter-path {folder}"
-    )
+    kind = card.KINDS.get(options.what, options.what)
+    say(f"written to {folder}: {KINDS[options.what]}; try it with run --drafter {kind} --drafter-path {folder}")
+
+
+def _made_with(options: argparse.Namespace) -> str:
+    """What must be the same for a run to go on with another's checkpoint."""
+    names = ("what", "seed", "draft_vocab", "passes", "heads", "blocks", "layers", "layers_from", "exit_layer", "width")
+    return ", ".join(f"{name} {getattr(options, name)}" for name in names if getattr(options, name, None) is not None)
 
 
 def _command_line() -> str:

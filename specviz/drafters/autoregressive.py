@@ -69,8 +69,11 @@ class Autoregressive:
     def propose(self, ctx: Context, gamma: int, sampler: Sampler, rng: torch.Generator) -> Draft:
         known = len(ctx.tokens)
         limit = self.head.config.max_position_embeddings
-        if known + gamma - 2 > limit:  # as many rows are needed for gamma tokens
-            gamma = max(0, limit - known + 2)
+        room = (
+            limit - known + 2
+        )  # the first token comes from the last true row, row known - 2; each further one adds a row
+        if gamma > room:
+            gamma = max(0, room)
             if gamma == 0:
                 return Draft.empty(f"{self.name} holds {limit} tokens; beyond them nothing is drafted.")
         if gamma == 0 or known < 2:  # with a single token there is no state of the target yet

@@ -43,7 +43,7 @@ class Combined:
             draft = part.propose(self._seen_by(part, ctx), most, sampler, rng)
             notes += [draft.note] if draft.note else []
             if len(draft):
-                return replace(draft, note=" ".join(notes) or None, by=draft.by or (part.kind,) * len(draft))
+                return replace(draft, note=" ".join(notes) or None, by=(part.kind,) * len(draft))
         return Draft.empty(" ".join(notes) or None)
 
     def _seen_by(self, part: Drafter, ctx: Context) -> Context:

@@ -33,7 +33,7 @@ class _Fused(torch.autograd.Function):
     """The logits of a few rows are made, used for loss and gradient, and forgotten; autograd would keep them all."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, states: Tensor, weight: Tensor, top_ids: Tensor, top_probs: Tensor, best: Tensor
     ) -> tuple[Tensor, Tensor]:
         counted = (top_probs.sum(-1) > 0).float()

@@ -9,7 +9,7 @@ DEFAULT_PAIRING = "smollm2-135m"
 KINDS = {
     "eagle3": "an EAGLE-3 head",
     "medusa": "Medusa heads",
-    "mtp": "a multi-token prediction head, in MiMo's layout",
+    "mtp": "a multi-token prediction head",
     "draft-model": "a small draft model of a few of the target's layers",
     "early-exit": "an adapter for leaving the target early",
 }
@@ -69,7 +69,6 @@ def _add_schedule(parser: argparse.ArgumentParser) -> None:
     until.add_argument("--minutes", type=float, help="how long to train; the schedule is laid over the time")
     parser.add_argument("--batch-tokens", type=int, default=3000, help="tokens per step")
     parser.add_argument("--learning-rate", type=float, default=4e-3)
-    parser.add_argument("--train-head", action="store_true", help="also train the rows of the LM head")
     parser.add_argument("--draft-vocab", type=int, default=8192, help="tokens that can be drafted: the most frequent")
     parser.add_argument("--checkpoint-minutes", type=float, default=3.0, help="how often the state is saved")
 
@@ -78,9 +77,7 @@ def _add_kind(parser: argparse.ArgumentParser, kind: str) -> None:
     if kind in MULTI_PASS:
         parser.add_argument("--passes", type=int, default=4, help="the deepest draft that is trained")
     if kind == "eagle3":
-        parser.add_argument(
-            "--layers", type=_layers, help="target layers it reads; by default 2, the middle, the third last"
-        )
+        parser.add_argument("--layers", type=_layers, help="target layers it reads; by default 2, the middle, the last")
     elif kind == "medusa":
         parser.add_argument("--heads", type=int, default=4, help="tokens drafted at once")
         parser.add_argument("--blocks", type=int, default=1, help="residual blocks per head")

@@ -57,13 +57,13 @@ class HeadTask:
         self.head.bind(target)
         self.rows = weight_of(self.head.lm, target.model)
         self.scale: Tensor | None = None  # [F * Ht], by which the states are divided before fc
-        self.width = int(target.config.hidden_size)
+        self.width, self.last = int(target.config.hidden_size), int(target.config.num_hidden_layers)
 
     def losses(self, batch: Batch, depth: int) -> list[Loss]:
         states = batch.hidden[:, :-1]  # the last row has nothing after it to predict
         wanted = batch.answer[:, 1:]  # row i learns the distribution after row i+1
         if self.kind == "eagle3":
-            self.scale = _scale(states, self.width) if self.scale is None else self.scale
+            self.scale = self._scale(states) if self.scale is None else self.scale
             states = states / self.scale
         begin = int(wanted.any(0).float().argmax())
         found = []
@@ -76,6 +76,17 @@ class HeadTask:
                 soft_loss(normed[chosen], self.rows, batch.top_ids[after], batch.top_probs[after], batch.best[after])
             )
         return found
+
+    def _scale(self, states: Tensor) -> Tensor:
+        """[F * Ht]: how large each channel is, but 1 for the target's last layer, whose states come after the norm.
+
+        A few channels of the others are larger than all the rest together, and hide them otherwise.
+        """
+        rows = states[:, 1:].flatten(0, 1).float()  # the first token's states are like no others
+        scale = rows.square().mean(0).sqrt().clamp_min(1e-3)
+        if self.layers[-1] == self.last:
+            scale[-self.width :] = 1
+        return scale.to(states.dtype)
 
     def write(self, folder: Path, about: Mapping[str, Any]) -> None:
         weight = self.head.fc.weight.detach().clone()
@@ -230,17 +241,6 @@ def _begin_as_last_layer(head: Head, target: Target) -> None:
     if wide:
         head.fc.weight.zero_()
         head.fc.weight[:, -width:] = torch.eye(width)
-
-
-def _scale(states: Tensor, width: int) -> Tensor:
-    """[F * Ht]: how large each channel is, but 1 for the last layer, whose states come after the norm.
-
-    A few channels of the others are larger than all the rest together, and hide them otherwise.
-    """
-    rows = states[:, 1:].flatten(0, 1).float()  # the first token's states are like no others
-    scale = rows.square().mean(0).sqrt().clamp_min(1e-3)
-    scale[-width:] = 1
-    return scale.to(states.dtype)
 
 
 def _layers(model: PreTrainedModel) -> nn.ModuleList:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz.errors import UserError
 from specviz.training.data import Say, clock
 from specviz.training.dataset import Batch, Dataset, Place
 from specviz.training.optimiser import Optimiser
@@ -40,6 +41,7 @@ class Plan:
     learning_rate: float = 4e-3
     checkpoint_minutes: float = 3.0
     seed: int = 0
+    made_with: str = ""  # what must be the same for a run to go on with another's checkpoint
 
 
 @dataclass(slots=True)
@@ -72,7 +74,7 @@ def train(
         return data.load(places, columns, width, t2d)
 
     optimiser = Optimiser(task.module, plan.learning_rate)
-    progress = _resume(out, task, optimiser, say)
+    progress = _resume(out, task, optimiser, plan, data, say)
     held_out = list(data.batches(data.held_out[:EVALUATED], plan.batch_tokens, None))
     task.module.train()
     saved = evaluated = started = monotonic()
@@ -100,12 +102,12 @@ def train(
                 evaluated = monotonic()
                 started += evaluated - now  # the time of evaluation is not training time
             if now - saved > 60 * plan.checkpoint_minutes:
-                _save(out, task, optimiser, progress)
+                _save(out, task, optimiser, progress, plan, data)
                 saved = monotonic()
         else:
             progress.epoch, progress.batch = progress.epoch + 1, 0
     _report(task, held_out, load, progress, plan, say)
-    _save(out, task, optimiser, progress)
+    _save(out, task, optimiser, progress, plan, data)
     return progress
 
 
@@ -185,18 +187,28 @@ def _ahead(order: list[list[Place]], load: Load) -> Iterator[Batch]:
                 continue
 
 
-def _save(out: Path, task: Task, optimiser: Optimiser, progress: Progress) -> None:
+def _save(out: Path, task: Task, optimiser: Optimiser, progress: Progress, plan: Plan, data: Dataset) -> None:
     out.mkdir(parents=True, exist_ok=True)
     part = out / f"{CHECKPOINT}.part"
     scale = getattr(task, "scale", None)
-    torch.save({"optimiser": optimiser.state(), "progress": json.dumps(asdict(progress)), "scale": scale}, part)
+    state = {"optimiser": optimiser.state(), "progress": json.dumps(asdict(progress)), "scale": scale}
+    torch.save({**state, "made_with": plan.made_with, "conversations": len(data.training)}, part)
     os.replace(part, out / CHECKPOINT)
 
 
-def _resume(out: Path, task: Task, optimiser: Optimiser, say: Say) -> Progress:
+def _resume(out: Path, task: Task, optimiser: Optimiser, plan: Plan, data: Dataset, say: Say) -> Progress:
     if not (out / CHECKPOINT).is_file():
         return Progress()
     found = torch.load(out / CHECKPOINT, weights_only=True)
+    if found["made_with"] != plan.made_with:
+        raise UserError(
+            f"{out} holds a run with other settings ({found['made_with']}, now {plan.made_with}); give another folder."
+        )
+    if found["conversations"] != len(data.training):  # the order of the batches and the draft vocabulary depend on it
+        raise UserError(
+            f"The data has {len(data.training):,} conversations to train on, and the run in {out} began with "
+            f"{found['conversations']:,}; give it the same data, or begin in another folder."
+        )
     optimiser.restore(found["optimiser"])
     if found["scale"] is not None:
         task.scale = found["scale"]  # type: ignore[attr-defined]

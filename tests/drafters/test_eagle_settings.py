@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from fakes import tiny_target
-from tiny_heads import random_head
+from tiny_heads import head_config
 
 from specviz.drafters import make_drafter
 from specviz.drafters.base import Weights
+from specviz.drafters.heads.head import Head
 from specviz.drafters.heads.layouts import write_head
 from specviz.errors import UserError
 from specviz.models.target import Target
@@ -22,8 +23,8 @@ def target() -> Target:
 
 
 def published(folder: Path, target: Target, without: tuple[str, ...] = (), **said: object) -> Weights:
-    """A head as others publish it: without the entry that is ours."""
-    write_head(random_head(target, hidden_layers=(2, 4, 5)).bind(target), folder, "eagle3", {})
+    """A head as others publish it: with its own LM head, and without the entry that is ours."""
+    write_head(Head(head_config(target, hidden_layers=(2, 4, 5)), own_lm_head=True), folder, "eagle3", {})
     path = folder / "config.json"
     config = {**json.loads(path.read_text()), **said}
     path.write_text(json.dumps({key: value for key, value in config.items() if key not in ("specviz", *without)}))

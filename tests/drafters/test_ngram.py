@@ -203,6 +203,11 @@ def test_nodes_bound_the_tree_and_the_best_stay():
     assert len(paths(tokens, 3, ngram_max=1, nodes=64)) == 6
 
 
+def test_a_likely_path_is_followed_before_unlikely_siblings():
+    tokens = [*[1, 5, 6, 7, 0] * 8, 1, 9, 0, 1, 10, 0, 1, 11, 0, 1]
+    assert paths(tokens, 3, ngram_max=1, pick="frequent", nodes=3) == [(5,), (5, 6), (5, 6, 7)]
+
+
 def test_branches_bound_the_children():
     tokens = [1, 5, 1, 6, 1, 7, 1]
     assert paths(tokens, 1, ngram_max=1, branches=2) == [(7,), (6,)]

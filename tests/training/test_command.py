@@ -41,6 +41,9 @@ def test_from_data_to_drafter(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["data", "--tokens", "0"], "must be at least 1"),
         (["early-exit", "--tokens", "9", "--data", "DATA", "--exit-layer", "3"], "not 3"),
         (["medusa", "--tokens", "9", "--data", "DATA", "--threads", "0"], "--threads"),
+        (["medusa", "--tokens", "-1", "--data", "DATA"], "--tokens is -1"),
+        (["mtp", "--minutes", "0", "--data", "DATA"], "--minutes is 0"),
+        (["mtp", "--tokens", "9", "--data", "DATA", "--passes", "0"], "--passes is 0"),
     ],
 )
 def test_mistakes_are_one_sentence(
@@ -50,3 +53,26 @@ def test_mistakes_are_one_sentence(
         options = [str(tiny.written(tmp_path / "data")) if each == "DATA" else each for each in options]
     assert cli.main(["train", *options, "--out", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_run_goes_on_only_as_it_began(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tiny.written(tmp_path / "data")
+    begin = [
+        "train",
+        "medusa",
+        "--data",
+        str(folder),
+        "--out",
+        str(tmp_path / "out"),
+        "--tokens",
+        "300",
+        "--heads",
+        "2",
+    ]
+    assert cli.main(begin) == 0
+    assert cli.main([*begin, "--seed", "1"]) == 2
+    assert "other settings" in capsys.readouterr().err
+    assert cli.main([*begin[:-1], "3"]) == 2
+    (folder / f"seed{tiny.SEED}-00001.safetensors").unlink()
+    assert cli.main(begin) == 2
+    assert "the same data" in capsys.readouterr().err

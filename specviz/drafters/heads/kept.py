@@ -35,7 +35,9 @@ def bound_head(
 
     Drafters may share it: it computes, and the rows are theirs. Raises UserError, as `read_head` and `Head.bind`.
     """
-    files = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(folder.iterdir()) if path.is_file())
+    files = tuple(
+        (path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(folder.iterdir()) if path.is_file()
+    )
     key = (folder.resolve(), files, target.device, target.dtype, aux_convention, norm_before_residual)
     with _lock:
         found = next((each for each in _kept if each.target() is target and each.key == key), None)

@@ -20,16 +20,17 @@ def config(block_type: str | None) -> HeadConfig:
 
 @pytest.mark.parametrize("block_type", FAMILIES)
 def test_it_leaves_the_generator_that_all_share_as_it_was(block_type):
+    of = config(block_type)
     before = torch.get_rng_state()
-    Head(config(block_type))
+    Head(of)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_its_first_weights_do_not_depend_on_that_generator():
-    built = []
+    of, built = config(None), []
     for seed in (1, 2):
         torch.manual_seed(seed)
-        built.append(Head(config(None)).state_dict())
+        built.append(Head(of).state_dict())
     assert all(torch.equal(weight, built[1][name]) for name, weight in built[0].items())
     assert built[0]["fc.weight"].std() > 0
 

@@ -40,7 +40,9 @@ def written(folder: Path, target: Target, seed: int = 0) -> Path:
 
 def test_a_head_is_read_once(tmp_path, target, monkeypatch):
     read = []
-    monkeypatch.setattr(kept, "read_head", lambda *of, _read=kept.read_head, **said: read.append(of) or _read(*of, **said))
+    monkeypatch.setattr(
+        kept, "read_head", lambda *of, _read=kept.read_head, **said: read.append(of) or _read(*of, **said)
+    )
     first = bound_head(written(tmp_path, target), target)
     assert bound_head(tmp_path, target) is first and len(read) == 1
     assert is_packed(first) and not first.training

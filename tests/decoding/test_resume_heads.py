@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from decoding.test_resume import Stepped, told, whole
+from test_resume import Stepped, told, whole
 from tiny_heads import drafter, markov_target, oracle
 
 from specviz.decoding.engine import Settings
