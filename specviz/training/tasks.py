@@ -236,8 +236,8 @@ def _begin_as_last_layer(head: Head, target: Target) -> None:
     mine.post_attention_layernorm.weight.copy_(theirs.post_attention_layernorm.weight)
     if mine.input_layernorm is not None:
         mine.input_layernorm.weight.copy_(theirs.input_layernorm.weight)
-    final: Any = target.model.base_model.norm
-    head.norm.weight.copy_(final.weight)
+    own_norm: Any = head.norm
+    own_norm.weight.copy_(target.model.base_model.norm.weight)
     if wide:
         head.fc.weight.zero_()
         head.fc.weight[:, -width:] = torch.eye(width)
