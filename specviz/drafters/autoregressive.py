@@ -69,9 +69,7 @@ class Autoregressive:
     def propose(self, ctx: Context, gamma: int, sampler: Sampler, rng: torch.Generator) -> Draft:
         known = len(ctx.tokens)
         limit = self.head.config.max_position_embeddings
-        room = (
-            limit - known + 2
-        )  # the first token comes from the last true row, row known - 2; each further one adds a row
+        room = limit - known + 2  # row known - 2 gives the first token, and each further one adds a row
         if gamma > room:
             gamma = max(0, room)
             if gamma == 0:
@@ -112,15 +110,15 @@ class Autoregressive:
         return output[:, -1:]
 
     def _pass(self, features: Tensor, tokens: list[int], start: int) -> Tensor:
-        """Outputs [1, T, H] of the true rows from `start` on; features: [T, H], of the target's states."""
-        length = len(tokens)
-        mask = None
-        if length > 1:
-            hidden = features.new_full((length, length), torch.finfo(features.dtype).min)
-            mask = torch.nn.functional.pad(hidden.triu(1), (start, 0))
-        positions = torch.arange(start, start + length, device=features.device)
+        """Outputs [1, T, H] of the true rows from `start` on; features: [T, H], of the target's states.
+
+        Only the last is right, and only that is asked for. It sees all rows, so there is no mask; what those before it
+        see does not matter, as a head is one layer deep: their keys and values follow from what they read.
+        """
+        end = start + len(tokens)
+        positions = torch.arange(start, end, device=features.device)
         ids = torch.tensor([tokens], device=features.device)
-        output: Tensor = self.head(features[None], ids, positions[None], self._rows, mask, start + length)
+        output: Tensor = self.head(features[None], ids, positions[None], self._rows, None, end)
         return output
 
 

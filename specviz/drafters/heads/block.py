@@ -56,8 +56,7 @@ class Rotary:
         if table is None or len(table[0]) < end or table[0].dtype != dtype or table[0].device != positions.device:
             rows = max(end, min(-(-end // CHUNK) * CHUNK, self._max_positions))
             like = torch.empty(0, dtype=dtype, device=positions.device)
-            with torch.inference_mode(False):  # the table made by a run that drafts is also used in training
-                cos, sin = self._compute.to(positions.device)(like, torch.arange(rows, device=positions.device)[None])
+            cos, sin = self._compute.to(positions.device)(like, torch.arange(rows, device=positions.device)[None])
             self._table = table = cos[0], sin[0]
         return table[0][positions], table[1][positions]
 

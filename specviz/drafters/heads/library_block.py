@@ -73,6 +73,8 @@ class LibraryBlock:
 
     def __call__(self, states: Tensor, positions: Tensor, rows: GrowingLayer | None, mask: Tensor | None) -> Tensor:
         """[B, T, H]; arguments as `Head.forward` has them."""
+        if mask is None and rows is not None:  # transformers would take it for a causal pass without rows before
+            mask = states.new_zeros(1, rows.rows + states.shape[1])
         output = self.layer(
             states,
             position_embeddings=self._rotary.to(states.device)(states, positions),

@@ -49,14 +49,3 @@ def test_without_storage_it_draws_nothing_and_computes_all_that_no_file_holds(bl
     with torch.inference_mode():
         outputs = [each.bind(target)(states, tokens, positions) for each in (head, filled)]
     assert torch.equal(*outputs)
-
-
-def test_a_head_that_drafted_can_be_trained_on():
-    """Its table of rotations was made while nothing is recorded for gradients."""
-    target = tiny_target(vocab_size=8, num_hidden_layers=2)
-    head = random_head(target, "concat")
-    head.bind(target)
-    with torch.inference_mode():
-        head(torch.zeros(1, 3, 32), torch.tensor([[3, 1, 4]]), torch.arange(3)[None])
-    head(torch.ones(1, 3, 32), torch.tensor([[3, 1, 4]]), torch.arange(3)[None]).sum().backward()
-    assert head.layers[0].self_attn.q_proj.weight.grad.abs().sum() > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 from pathlib import Path
 from weakref import ref
 
@@ -62,11 +63,18 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path, target):
 
 def test_other_targets_number_formats_and_answers_have_their_own(tmp_path, target):
     first = bound_head(written(tmp_path, target), target)
+    assert bound_head(tmp_path, target, norm_before_residual=True) is not first
     again = tiny_target(num_hidden_layers=8, vocab_size=8)
     assert bound_head(tmp_path, again).embeddings is again.model.get_input_embeddings()
     again.model.bfloat16()
     assert bound_head(tmp_path, again).embedding_norm.weight.dtype == torch.bfloat16
-    assert bound_head(tmp_path, target, norm_before_residual=True) is not first
+
+
+def test_another_folder_is_another_head_even_if_its_files_look_alike(tmp_path, target):
+    first = bound_head(written(tmp_path / "a", target), target)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")  # with their times
+    assert bound_head(tmp_path / "b", target) is not first
+    assert bound_head(tmp_path / "b" / ".." / "a", target) is first
 
 
 def test_only_the_last_few_stay(tmp_path, target):
