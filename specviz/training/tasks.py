@@ -49,7 +49,7 @@ class HeadTask:
     """EAGLE-3's head and MTP's."""
 
     def __init__(self, target: Target, d2t: Tensor, kind: str, layers: tuple[int, ...], depth: int) -> None:
-        """kind: "eagle3" or "mtp". The layer begins as the target's last, and fc passes the last state on."""
+        """kind: "eagle3" or "mtp". The layer begins as the target's last; EAGLE-3's fc passes the last state on."""
         self.kind, self.layers, self.depth = kind, layers, depth
         self.module = self.head = Head(_config(target, d2t, kind, layers))
         self.head.d2t = d2t
@@ -107,7 +107,7 @@ class MedusaTask:
         self.module = self.heads = MedusaHeads(heads, blocks, width, target.vocab_size, len(d2t))
         self.heads.d2t = d2t
         self.heads.bind(target)
-        self.rows = weight_of(self.heads._lm[0], target.model)
+        self.rows = weight_of(self.heads.lm, target.model)
 
     def losses(self, batch: Batch, depth: int) -> list[Loss]:
         found = []
@@ -177,7 +177,7 @@ class ExitTask:
         with torch.no_grad():
             self.adapter.norm.weight.copy_(target.model.base_model.norm.weight)
         self.adapter.bind(target)
-        self.rows = weight_of(self.adapter._lm[0], target.model)
+        self.rows = weight_of(self.adapter.lm, target.model)
 
     def losses(self, batch: Batch, depth: int) -> list[Loss]:
         chosen = batch.answer.nonzero(as_tuple=True)

@@ -90,11 +90,9 @@ def train(
             total = sum((DEPTH_WEIGHT**index * loss.mean for index, loss in enumerate(losses)), torch.zeros(()))
             total.backward()  # type: ignore[no-untyped-call]
             optimiser.step(share)
-            progress.step, progress.batch, progress.seen = (
-                progress.step + 1,
-                progress.batch + 1,
-                progress.seen + batch.count,
-            )
+            progress.step += 1
+            progress.batch += 1
+            progress.seen += batch.count
             now = monotonic()
             progress.seconds = before + now - started
             if now - evaluated > 60 * EVALUATE_EVERY:
@@ -121,9 +119,7 @@ def _depth(share: float, most: int, random: Random) -> int:
 
 
 @torch.inference_mode()
-def evaluate(
-    task: Task, batches: list[list[Place]], load: Callable[[list[Place]], Batch], device: torch.device
-) -> list[float]:
+def evaluate(task: Task, batches: list[list[Place]], load: Load, device: torch.device) -> list[float]:
     """Agreement per depth: how often the drafter's first choice is the target's, given the text so far."""
     agreed, rows = [0] * task.depth, [0] * task.depth
     for places in batches:
