@@ -50,7 +50,8 @@ distribution. How often its tokens are accepted depends on the workload; measure
   tokens are accepted.
 - Licence: the target's, for it is derived from the target.
 - Data: {len(data.training):,} conversations with {answers:,} answer tokens, prompts and answers sampled from the
-  target itself; {_temperatures(data)}. {len(data.held_out):,} more were held out.
+  target itself; {_temperatures(data)}. {len(data.held_out):,} more were held out. Answer tokens by what
+  `python -m specviz train data` was given: {_sources(data)}.
 - Training: {progress.step:,} steps over {progress.seen:,} answer tokens, {progress.seen / max(answers, 1):.1f} times
   through the data, {progress.seconds / 60:.0f} minutes.
 - Seed {seed}. Command:
@@ -66,6 +67,14 @@ How often its first choice was the target's, given the true text, on what was he
 {chr(10).join(rows)}
 """
     (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def _sources(data: Dataset) -> str:
+    """The seeds that were sampled, and the files that were read, with the answer tokens of each."""
+    counts: Counter[str] = Counter()
+    for shard in data.shards:
+        counts[shard.path.stem.rpartition("-")[0]] += shard.answer_tokens()
+    return ", ".join(f"{stem} {count:,}" for stem, count in counts.items())
 
 
 def _temperatures(data: Dataset) -> str:

@@ -49,7 +49,7 @@ class HeadTask:
     """EAGLE-3's head and MTP's."""
 
     def __init__(self, target: Target, d2t: Tensor, kind: str, layers: tuple[int, ...], depth: int) -> None:
-        """kind: "eagle3" or "mtp". The layer begins as the target's last; EAGLE-3's fc passes the last state on."""
+        """kind: "eagle3" or "mtp". The layer begins as the target's last, fc passes the last state on."""
         self.kind, self.layers, self.depth = kind, layers, depth
         self.module = self.head = Head(_config(target, d2t, kind, layers))
         self.head.d2t = d2t
@@ -241,6 +241,8 @@ def _begin_as_last_layer(head: Head, target: Target) -> None:
     if wide:
         head.fc.weight.zero_()
         head.fc.weight[:, -width:] = torch.eye(width)
+    else:
+        head.fc.weight[:, :width] = torch.eye(width)  # the state; how its token's embedding joins it is drawn
 
 
 def _layers(model: PreTrainedModel) -> nn.ModuleList:

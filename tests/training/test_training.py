@@ -61,6 +61,8 @@ def test_each_kind_learns_and_the_result_drafts(kind: str, folder: Path, tmp_pat
     text = (tmp_path / "made" / "README.md").read_text()
     assert called in text
     assert "hash" in text
+    answers = sum(shard.answer_tokens() for shard in data.shards)
+    assert f"was given: {data.shards[0].path.stem.rpartition('-')[0]} {answers:,}." in text
     drafter_kind = card.KINDS.get(kind, kind)
     drafter = make_drafter(drafter_kind, tiny.target(), {}, Weights(tmp_path / "made", "made"))
     prompt = data.shards[0].ids[: data.shards[0].prompt_lengths[0]].tolist()
