@@ -13,6 +13,7 @@ from specviz.decoding.draft import Draft
 from specviz.errors import UserError
 
 COLDEST = 1e-30  # at temperatures below this, quotients of logits would overflow float32
+BELOW_ONE = 1 - 2**-52  # times a number, it is always less than that number: rounding runs past no last token
 NUCLEUS_HEAD = 1024  # top-p looks at this many candidates before it sorts the whole vocabulary
 
 
@@ -130,10 +131,9 @@ def uniform(rng: torch.Generator) -> float:
 
 def draw(p: Tensor, rng: torch.Generator) -> int:
     """One token from p [V], by inverting its distribution function in double precision."""
-    cdf = p.double().cumsum(-1) if p.device.type != "mps" else p.cpu().double().cumsum(-1)  # mps has no float64
-    total = cdf[-1]
-    below = torch.nextafter(total, torch.zeros_like(total))  # so that rounding never runs past the last token
-    return int(torch.searchsorted(cdf, torch.minimum(uniform(rng) * total, below), right=True))
+    cdf = (p if p.device.type != "mps" else p.cpu()).cumsum(-1, dtype=torch.float64)  # mps has no float64
+    point = min(uniform(rng), BELOW_ONE) * cdf[-1]
+    return int(torch.searchsorted(cdf, point, right=True))
 
 
 def _between(name: str, value: float, low: float, high: float) -> None:

@@ -158,10 +158,9 @@ def _drafted(draft: Draft, p: Tensor) -> tuple[list[float], list[float]]:
     """p(x) and q(x) of every draft token, read in one transfer."""
     if not len(draft):
         return [], []
-    rows = torch.arange(len(draft), device=p.device)
-    tokens = torch.tensor(draft.tokens, device=p.device)
-    parents = torch.tensor(draft.parents, device=p.device)
-    p_x, q_x = torch.stack([p[parents + 1, tokens], draft.q[rows, tokens]]).tolist()
+    places = [*(parent + 1 for parent in draft.parents)], [*range(len(draft))], draft.tokens
+    before, nodes, tokens = torch.tensor(places, device=p.device)
+    p_x, q_x = torch.stack([p[before, tokens], draft.q[nodes, tokens]]).tolist()
     if not all(q > 0 for q in q_x):  # NaN included
         raise ValueError("a drafter proposed a token to which its q gives no probability")
     return p_x, q_x

@@ -73,10 +73,9 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
         if not self.is_initialized:
             return
         end = base + len(rows)
-        if list(rows) != list(range(base, end)):
-            index = torch.tensor(rows, device=self.key_buffer.device)
-            self.key_buffer[..., base:end, :] = self.key_buffer.index_select(-2, index)
-            self.value_buffer[..., base:end, :] = self.value_buffer.index_select(-2, index)
+        index = torch.tensor(rows, dtype=torch.long, device=self.key_buffer.device)
+        self.key_buffer[..., base:end, :] = self.key_buffer.index_select(-2, index)
+        self.value_buffer[..., base:end, :] = self.value_buffer.index_select(-2, index)
         self._show(end)
 
 
@@ -117,10 +116,13 @@ class PrefixCache:
         """Forget all but the first `length` tokens. Layers that hold fewer (an early exit skipped them) stay."""
         for layer in self._attention:
             if layer.rows > length:
-                layer.gather(length, [])
+                layer.crop(layer.rows - length)
 
     def keep(self, base: int, rows: Sequence[int]) -> None:
         """Keep the first `base` tokens and then those at `rows`."""
+        if list(rows) == list(range(base, base + len(rows))):  # as on every chain: nothing has to move
+            self.crop(base + len(rows))
+            return
         for layer in self._attention:
             layer.gather(base, rows)
 
