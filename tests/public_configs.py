@@ -1,4 +1,4 @@
-"""The shapes of the public models in `presets/pairings.yaml`: what decides their architecture and their memory."""
+"""The public models and heads in `presets/pairings.yaml`: what decides their architecture and their memory."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ MELLUM = "https://github.com/huggingface/transformers/blob/main/src/transformers
 DISTILGPT2_CARD = "https://huggingface.co/distilbert/distilgpt2/blob/9851938d078d6b457355cdbe866dd9fa2ed3b210/README.md"
 GEMMA_270M = "https://huggingface.co/PostAlign/Didimdol_sLLM"  # made from it; the MLP's width fits its 268 M parameters
 GPT2_PAPER = "https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf"
+
+HUB = "https://huggingface.co"
+VICUNA = f"{HUB}/wang7776/vicuna-7b-v1.3-attention-sparsity-20/commit/9ffb1e27f2672d68db2b5b2fb08d38e401e7c18d"
+# The linear attention has 16 heads for the values, of transformers' size: with 32, as by default, the language model
+# would have 0.87 B parameters instead of the 0.8 B that https://huggingface.co/CrowdMind/Qwen3.5-0.8B-Base-4bit has.
+QWEN_35 = "https://apxml.com/models/qwen35-08b"
+EAGLE3_LLAMA = f"{HUB}/nm-testing/EAGLE3-LLaMA3.1-Instruct-8B-converted/blob/main/config.json"  # made from it
+EAGLE3_QWEN = f"{HUB}/minseokim25/Qwen3-8B-Eagle3-NeMoRL-RedhatAI-thinking"  # made from its sibling
+EAGLE_VICUNA = f"{HUB}/yuhuili/EAGLE-Vicuna-7B-v1.3/tree/7eb58b1b31cd2dbfcd7870f2e8c6d3f3ce8457ed"
+MEDUSA_VICUNA = f"{HUB}/FasterDecoding/medusa-vicuna-7b-v1.3/tree/76cb47329b3fb062e05e5920cf4d8a454979c2d8"
 
 FP8 = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 
@@ -28,6 +38,21 @@ class Shape:
     def full(self) -> PretrainedConfig:
         """Its config at full size."""
         return AutoConfig.for_model(self.model_type, **self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """One public head. `layout`: of its tensors, as `standin_heads` names them. `weights`: the file that holds them.
+
+    `size`: of that file, in bytes. `source`: where its files or its configuration were looked up. `config`: what its
+    config.json says.
+    """
+
+    layout: str
+    weights: str
+    size: int
+    source: str
+    config: dict[str, Any]
 
 
 def _decoder(
@@ -60,6 +85,11 @@ def _three_to_one(layers: int) -> list[str]:
     return ["sliding_attention" if (layer + 1) % 4 else "full_attention" for layer in range(layers)]
 
 
+def _three_linear_to_one(layers: int) -> list[str]:
+    """Qwen3.5: a recurrent layer in three of every four."""
+    return ["linear_attention" if (layer + 1) % 4 else "full_attention" for layer in range(layers)]
+
+
 QWEN3_8B = _decoder(151936, 4096, 12288, 36, 32, 8, tied=False, head_dim=128)
 LLAMA_32_1B = _decoder(128256, 2048, 8192, 16, 32, 8, tied=True, head_dim=64)
 GEMMA_3_4B = {
@@ -74,6 +104,27 @@ GEMMA_3_4B = {
         "image_size": 896,
         "vision_use_head": False,
     },
+}
+
+QWEN_35_SMALL = {
+    "text_config": _decoder(
+        248320,
+        1024,
+        3584,
+        24,
+        8,
+        2,
+        tied=True,
+        head_dim=256,
+        layer_types=_three_linear_to_one(24),
+        linear_num_key_heads=16,
+        linear_num_value_heads=16,
+        linear_key_head_dim=128,
+        linear_value_head_dim=128,
+        mtp_num_hidden_layers=1,
+    ),
+    "vision_config": {},  # it is never loaded, so it has the sizes of transformers
+    "tie_word_embeddings": True,
 }
 
 SHAPES: dict[str, Shape] = {
@@ -106,6 +157,8 @@ SHAPES: dict[str, Shape] = {
         "llama", "llama3", LITGPT, _decoder(128256, 4096, 14336, 32, 32, 8, tied=False, head_dim=128)
     ),
     "facebook/layerskip-llama3.2-1B": Shape("llama", "llama3", LITGPT, LLAMA_32_1B),
+    "lmsys/vicuna-7b-v1.3": Shape("llama", "llama2", VICUNA, _decoder(32000, 4096, 11008, 32, 32, 32, tied=False)),
+    "Qwen/Qwen3.5-0.8B": Shape("qwen3_5", "qwen3.5", QWEN_35, QWEN_35_SMALL),
     "google/gemma-3-270m-it": Shape(
         "gemma3_text",
         "gemma3",
@@ -138,5 +191,86 @@ SHAPES: dict[str, Shape] = {
             num_experts_per_tok=8,
             num_nextn_predict_layers=1,
         ),
+    ),
+}
+
+# Size of the one file that holds a model and the layers that predict further: 0.9 B parameters in 16 bits.
+CHECKPOINTS = {"Qwen/Qwen3.5-0.8B": 1_800_000_000}
+
+EAGLE3_LLAMA_CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_act": "silu",
+    "model_type": "llama",
+    **_decoder(128256, 4096, 14336, 1, 32, 8, tied=False, head_dim=128),
+    "draft_vocab_size": 32000,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": None,
+    "rope_theta": 10000.0,
+    "torch_dtype": "float16",
+}
+EAGLE3_QWEN_CONFIG = {
+    "architectures": ["Eagle3Speculator"],
+    "draft_vocab_size": 32000,
+    "eagle_aux_hidden_state_layer_ids": None,
+    "norm_before_residual": True,
+    "speculators_config": {
+        "algorithm": "eagle3",
+        "default_proposal_method": "greedy",
+        "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 3, "verifier_accept_k": 1}],
+        "verifier": {"architectures": ["Qwen3ForCausalLM"], "name_or_path": "Qwen/Qwen3-8B"},
+    },
+    "speculators_model_type": "eagle3",
+    "target_hidden_size": None,
+    "transformer_layer_config": {
+        "attention_bias": False,
+        "hidden_act": "silu",
+        "mlp_bias": False,
+        "model_type": "llama",
+        **_decoder(151936, 4096, 12288, 1, 32, 8, tied=False, head_dim=128),
+        "rms_norm_eps": 1e-06,
+    },
+}
+EAGLE_VICUNA_CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "initializer_range": 0.02,
+    "intermediate_size": 11008,
+    "max_position_embeddings": 2048,
+    "model_type": "llama",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 1,
+    "pad_token_id": 0,
+    "rms_norm_eps": 1e-06,
+    "tie_word_embeddings": False,
+    "torch_dtype": "float16",
+    "transformers_version": "4.28.1",
+    "use_cache": True,
+    "vocab_size": 32000,
+}
+MEDUSA_VICUNA_CONFIG = {  # the file says 2 heads and has 5
+    "base_model_name_or_path": "lmsys/vicuna-7b-v1.3",
+    "medusa_num_heads": 2,
+    "medusa_num_layers": 1,
+    "transformers_version": "4.31.0",
+}
+
+HEADS: dict[str, Head] = {
+    "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B": Head(
+        "eagle3", "pytorch_model.bin", 850_000_000, EAGLE3_LLAMA, EAGLE3_LLAMA_CONFIG
+    ),
+    # 1 B parameters in 16 bits, most of them its own embeddings.
+    "RedHatAI/Qwen3-8B-speculator.eagle3": Head(
+        "speculators", "model.safetensors", 2_040_000_000, EAGLE3_QWEN, EAGLE3_QWEN_CONFIG
+    ),
+    # In 32 bits.
+    "yuhuili/EAGLE-Vicuna-7B-v1.3": Head(
+        "eagle", "pytorch_model.bin", 1_470_000_000, EAGLE_VICUNA, EAGLE_VICUNA_CONFIG
+    ),
+    "FasterDecoding/medusa-vicuna-7b-v1.3": Head(
+        "medusa", "medusa_lm_head.pt", 1_480_000_000, MEDUSA_VICUNA, MEDUSA_VICUNA_CONFIG
     ),
 }

@@ -19,12 +19,21 @@ from public_configs import SHAPES, Shape
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 LATER, EMBEDDING = 0.5, 0.05  # strength of the weights of all layers but the first, and of the embeddings
 WINDOW = 8
 LAYERS = {"target": 4, "drafter": 2}
+# Heads that name no layers of their target read three that differ only if it has at least seven.
+DEEP = {"meta-llama/Llama-3.1-8B-Instruct": 8, "Qwen/Qwen3-8B": 8}
 HEADS, SHARED = 4, 2  # attention heads, and how many keys and values they share where they do
+FIRST_NORM = "layers.0.input_layernorm.weight"
 BLOCK = 128  # FP8 checkpoints scale their weights in blocks of 128 x 128
 SIZES = {
     "hidden_size": BLOCK,
@@ -36,6 +45,10 @@ SIZES = {
     "num_attention_heads": HEADS,
     "n_head": HEADS,
     "head_dim": 64,
+    "linear_num_key_heads": HEADS,
+    "linear_num_value_heads": HEADS,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 32,
 }
 VISION = {
     "hidden_size": 16,
@@ -44,6 +57,7 @@ VISION = {
     "num_attention_heads": 2,
     "image_size": 28,
 }
+QWEN_VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": BLOCK}
 # Rows of the embeddings beyond those of the smaller models of the family.
 PADDING = {"Qwen/Qwen2.5-Coder-7B-Instruct": 128, "google/gemma-3-4b-it": 64}
 
@@ -68,15 +82,20 @@ def tokenizer(vocabulary: str, chat: bool) -> PreTrainedTokenizerFast:
     return made
 
 
+def layers(repo: str, role: str) -> int:
+    """How many the stand-in has."""
+    return DEEP.get(repo, LAYERS[role]) if role == "target" else LAYERS[role]
+
+
 def save(repo: str, folder: Path, *, role: str, chat: bool) -> Path:
     """A checkpoint of that repository's kind, in `folder`. role: "target" or "drafter", which has fewer layers."""
     shape = SHAPES[repo]
     words = tokenizer(shape.vocabulary, chat)
-    model = _model(shape, LAYERS[role], len(words) + PADDING.get(repo, 0))
+    model = _model(shape, layers(repo, role), len(words) + PADDING.get(repo, 0))
     _fill(model, words)
     model.save_pretrained(folder)
     words.save_pretrained(folder)
-    if "num_nextn_predict_layers" in shape.config:
+    if {"num_nextn_predict_layers", "mtp_num_hidden_layers"} & {*shape.config, *shape.config.get("text_config", {})}:
         _add_mtp(folder)
     if "quantization_config" in shape.config:
         _quantise(folder, shape.config["quantization_config"])
@@ -88,11 +107,14 @@ def _model(shape: Shape, layers: int, vocab_size: int) -> PreTrainedModel:
     config.pop("quantization_config", None)  # the weights are quantised once they are on disk
     text = config.get("text_config", config)
     _shrink(text, layers, vocab_size)
-    if "vision_config" in config:
+    if shape.model_type == "gemma3":
         config["vision_config"] |= VISION
         config |= {"mm_tokens_per_image": 4, "image_token_index": vocab_size - 1}
+    elif shape.model_type == "qwen3_5":
+        config["vision_config"] |= QWEN_VISION
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(shape.model_type, **config), dtype=torch.float32)
+    whole = AutoModelForImageTextToText if "vision_config" in config else AutoModelForCausalLM
+    model = whole.from_config(AutoConfig.for_model(shape.model_type, **config), dtype=torch.float32)
     return model.eval()
 
 
@@ -102,7 +124,9 @@ def _shrink(text: dict[str, Any], layers: int, vocab_size: int) -> None:
     text |= {name: size for name, size in SIZES.items() if name in text}
     if kv is not None:  # all, some or one
         text["num_key_value_heads"] = HEADS if kv == heads else min(kv, SHARED)
-    if "layer_types" in text:
+    if "linear_attention" in text.get("layer_types", []):  # the first is what the layer that predicts is made from
+        text["layer_types"] = ["full_attention", "linear_attention"] * (layers // 2)
+    elif "layer_types" in text:
         text |= {"layer_types": ["sliding_attention", "full_attention"] * (layers // 2), "sliding_window": WINDOW}
     text["n_layer" if "n_layer" in text else "num_hidden_layers"] = layers
     text["n_positions" if "n_embd" in text else "max_position_embeddings"] = 256
@@ -143,11 +167,12 @@ def _noise(name: str, *shape: int) -> Tensor:
 
 
 def _add_mtp(folder: Path) -> None:
-    """A layer for multi-token prediction, named as Mellum's: the target's first, which ignores the hidden state."""
+    """A layer for multi-token prediction, named as Mellum's and Qwen's: the first, which ignores the hidden state."""
     tensors = load_file(folder / "model.safetensors")
-    first = [name for name in tensors if name.startswith("model.layers.0.")]
-    tensors |= {name.replace("model.", "mtp.", 1): tensors[name].clone() for name in first}
-    norm = tensors["model.norm.weight"]
+    (model,) = (name.removesuffix(FIRST_NORM) for name in tensors if name.endswith(FIRST_NORM))
+    first = [name for name in tensors if name.startswith(f"{model}layers.0.")]
+    tensors |= {f"mtp.{name.removeprefix(model)}": tensors[name].clone() for name in first}
+    norm = tensors[f"{model}norm.weight"]
     tensors |= {f"mtp.{name}.weight": norm.clone() for name in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden")}
     tensors["mtp.fc.weight"] = torch.cat([torch.eye(len(norm)), torch.zeros(len(norm), len(norm))], 1)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

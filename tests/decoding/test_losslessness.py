@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+import heads_on_disk
 import numpy as np
 import pytest
+import tiny_heads
 import torch
 from fakes import SampledTree, TopKTree, reference_logits, tiny_model, tiny_target
+from tiny_heads import random_head
 from torch import Tensor
 
 from specviz.decoding import verify
@@ -21,8 +24,11 @@ from specviz.decoding.draft import ROOT, Draft
 from specviz.decoding.engine import Settings, decode
 from specviz.decoding.sampling import Sampler
 from specviz.decoding.verify import Verdict
-from specviz.drafters import Context, Drafter, DraftModel, EarlyExit, NGram, Plain, base
+from specviz.drafters import Context, Drafter, DraftModel, EarlyExit, Medusa, NGram, Plain, base
 from specviz.drafters.base import draft_chain
+from specviz.drafters.combined import Combined
+from specviz.drafters.heads.adapter import ExitAdapter
+from specviz.drafters.heads.medusa import MedusaHeads
 from specviz.models.target import Target
 from specviz.trace import Step
 
@@ -280,6 +286,7 @@ def joint_later(target: TableTarget, sampler: Sampler, start: int) -> np.ndarray
     return np.einsum("ab,abc,bcd,cde->cde", pair, steps, steps, steps)
 
 
+TREE = {"tree": True, "nodes": 3, "branches": 2}
 LAYERS = {"num_hidden_layers": 2, "vocab_size": VOCAB, "spread": 2.5}
 REAL: dict[str, tuple[Callable[..., Drafter], Sampler]] = {
     "plain": (lambda target: Plain(), SAMPLERS["temperature 1"]),
@@ -288,7 +295,35 @@ REAL: dict[str, tuple[Callable[..., Drafter], Sampler]] = {
     "early-exit": (lambda target: EarlyExit(target, 1), SAMPLERS["temperature 1.5"]),
     "sampled tree": (lambda target: SampledTree(draft_model(), (2, 1)), SAMPLERS["top-k"]),
     "top-k tree": (lambda target: TopKTree(draft_model(), (2, 1)), SAMPLERS["min-p"]),
+    "eagle": (lambda target: tiny_heads.drafter(target, random_head(target)), SAMPLERS["temperature 1"]),
+    "eagle tree": (lambda target: tiny_heads.drafter(target, random_head(target), **TREE), SAMPLERS["top-k"]),
+    "mtp": (lambda target: tiny_heads.drafter(target, random_head(target, "mtp")), SAMPLERS["top-p"]),
+    "mtp tree": (lambda target: tiny_heads.drafter(target, random_head(target, "mtp"), **TREE), SAMPLERS["min-p"]),
+    "medusa": (lambda target: Medusa(target, tiny_heads.WEIGHTS, heads=heads(target)), SAMPLERS["temperature 1"]),
+    "medusa tree": (
+        lambda target: Medusa(target, tiny_heads.WEIGHTS, heads=heads(target), **TREE),
+        SAMPLERS["temperature 1.5"],
+    ),
+    "early exit with an adapter": (
+        lambda target: EarlyExit(target, 1, tiny_heads.WEIGHTS, adapter=adapter(target)),
+        SAMPLERS["temperature 1"],
+    ),
+    "ngram tree": (lambda target: NGram(target, **TREE), SAMPLERS["temperature 1"]),
+    "ngram+eagle": (
+        lambda target: Combined([NGram(target, 2), tiny_heads.drafter(target, random_head(target))]),
+        SAMPLERS["temperature 1"],
+    ),
 }
+
+
+def heads(target: Target) -> MedusaHeads:
+    torch.manual_seed(5)
+    return heads_on_disk.filled(MedusaHeads(GAMMA, 1, int(target.config.hidden_size), VOCAB, own_lm_heads=True))
+
+
+def adapter(target: Target) -> ExitAdapter:
+    torch.manual_seed(5)
+    return heads_on_disk.filled(ExitAdapter(1, int(target.config.hidden_size), 16, VOCAB, eps=1e-6))
 
 
 def draft_model():
