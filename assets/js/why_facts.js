@@ -64,7 +64,7 @@ export function readFacts(trace, selection) {
     isReordered: penalty !== 1 || Object.keys(bias).length > 0,
     rule: run.rule,
     isCopied: (drafted?.by ?? run.drafter) === "ngram",
-    isChosen: drafted !== undefined && drafted.q === 1 && drafted.q_raw !== null && drafted.q_raw < 1,
+    isChosen: asksForTrees(run) && drafted?.q === 1 && drafted.q_raw !== null && drafted.q_raw < 1,
     isBehind: node?.outcome === "rejected" && step.nodes[node.parent]?.outcome === "rejected",
     isTree: step.nodes.some(({parent}, index) => step.nodes.findIndex((other) => other.parent === parent) !== index),
     isMixed: drafters(step.nodes).length > 1,
@@ -73,6 +73,11 @@ export function readFacts(trace, selection) {
   const margin = facts.decision?.margin ?? null;
   const isNearTie = facts.isGreedy && !facts.isReordered && margin !== null && margin < NEAR_TIE;
   return {...facts, isNearTie, favourite: facts.isGreedy ? readFavourite(facts) : null};
+}
+
+// In a combination, a setting can be of one part alone: "eagle.tree".
+function asksForTrees({drafter_settings: settings}) {
+  return Object.entries(settings).some(([name, value]) => value === true && /(^|\.)tree$/.test(name));
 }
 
 // Greedy p is one-hot; without recorded candidates, whatever the target let stand at that place was its favourite.

@@ -146,6 +146,18 @@ def test_the_keyboard_walks_the_tree_which_is_one_tab_stop(page, served_actor):
     assert page.locator(".sv-why-chip[tabindex='0']").count() == 1
 
 
+@pytest.mark.parametrize(("settings", "said"), [({"tree": True}, 1), ({"eagle.tree": True}, 1), ({"tree": False}, 0)])
+def test_a_tree_alone_is_said_to_have_chosen_its_tokens(page, served_actor, settings, said):
+    """In a greedy chain q is 1 as well, for another reason."""
+    trace = drafted(served_actor[1], related(served_actor[1], (2, 1)), "eagle", max_new_tokens=4)
+    first = trace.steps[0]
+    scored = replace(first, nodes=tuple(replace(node, q_raw=0.5) for node in first.nodes))
+    show(page, Trace(replace(trace.run, drafter_settings=settings), (scored, *trace.steps[1:])))
+    page.locator(".sv-strip").press("Home")
+    page.locator(".sv-why-chip[data-node='0']").press("Enter")
+    assert page.get_by_text("The drafter chose it for its tree: q = 1.").count() == said
+
+
 def test_a_combination_says_who_drafted_each_token(page, served_actor):
     actor = served_actor[1]
     trace = drafted(actor, related(actor, (2, 1), Shared), "ngram+eagle", max_new_tokens=6)
