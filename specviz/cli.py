@@ -153,7 +153,7 @@ def _add_drafter(parser: argparse.ArgumentParser) -> None:
         help=f"{', '.join(DRAFTER_KINDS)}, or several in turn, as ngram+eagle; by default ngram, or draft-model with "
         "--drafter-path; settings that are left out are as the pairing's preset of that kind has them",
     )
-    add("--gamma", type=int, help="longest draft asked for; 5 where no preset names one")
+    add("--gamma", type=int, help="longest draft asked for; where no preset names one, what is usual for the kind")
     add(
         "--gamma-policy",
         choices=["fixed", "confidence", "adaptive"],
@@ -173,6 +173,17 @@ def _add_drafter(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="a folder or a Hub id: of a model for draft-model and library, or self for the target itself; of trained "
         "weights for eagle, medusa, mtp, early-exit and draft-model",
+    )
+    add(
+        "--aux-convention",
+        choices=["input", "output"],
+        help="eagle: whether states enter or leave the target's layers that the head's file names; needed where the "
+        "file does not say",
+    )
+    add(
+        "--norm-before-residual",
+        action=argparse.BooleanOptionalAction,
+        help="eagle: whether the head's residual branch starts after its norm; needed where the file does not say",
     )
     add("--method", choices=["universal", "mtp", "dflash"], help="library: which drafter")
 

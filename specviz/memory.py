@@ -49,6 +49,7 @@ def estimate(
     target_config: PretrainedConfig,
     *,
     drafter_config: PretrainedConfig | None = None,
+    itself: bool = False,
     mtp: bool = False,
     dtype_bytes: int,
     context_tokens: int,
@@ -64,9 +65,10 @@ def estimate(
 
     `dtype_bytes`: bytes per weight and cache entry (4 for float32, 2 for bfloat16). `context_tokens`: prompt plus new
     tokens; the caches also hold a draft of `gamma` and the token before it. `drafter_config`: a draft model with
-    weights and a cache of its own; a DFlash model in the place of the target is counted without logits. `mtp`: the
-    target's own multi-token-prediction layers draft; raises ValueError if it has none. `available`: bytes free for it,
-    by default those of the CPU (see `available_bytes`); the sum over all devices where a model is spread.
+    weights and a cache of its own; a DFlash model in the place of the target is counted without logits. `itself`: the
+    target drafts for itself, with the same weights and a second cache. `mtp`: its own multi-token-prediction layers
+    draft; raises ValueError if it has none. `available`: bytes there are for it, by default those that are free of the
+    CPU's (see `available_bytes`); the sum over all devices where a model is spread.
     `weight_bytes`, `drafter_weight_bytes`: the weights' true size, for checkpoints that stay quantised in memory; by
     default parameters times `dtype_bytes`. `head_bytes`: size of the files of trained heads that draft, which count as
     stored in 16 bits; `head_layers`: how many of their layers have a cache, each as large as one of the target's.
@@ -85,7 +87,9 @@ def estimate(
     if mtp:
         weights.append(count_mtp_parameters(target_config) * dtype_bytes)
         configs.append(target_config.get_mtp_config())
-    weights += [head_bytes * dtype_bytes // STORED_BYTES] if head_bytes else []
+    if itself:  # a second cache, but the same weights
+        configs.append(target_config)
+    weights.append(head_weights(head_bytes, dtype_bytes))
     rows = context_tokens + gamma + 1
     head_kv = head_layers * max(kv_bytes_by_layer(target_config, rows, dtype_bytes))
     # DFlash models have no vocabulary of their own and draft through the target's LM head.
@@ -99,6 +103,11 @@ def estimate(
         headroom=sum(weights) // 5,
         available=available_bytes(torch.device("cpu")) if available is None else available,
     )
+
+
+def head_weights(stored: int, dtype_bytes: int) -> int:
+    """Bytes in memory of a trained head whose files have `stored` bytes."""
+    return stored * dtype_bytes // STORED_BYTES
 
 
 def check(budget: Budget) -> None:

@@ -9,6 +9,7 @@ from math import ceil
 import torch
 
 from specviz import memory
+from specviz.drafters import usual_gamma
 from specviz.drafters.draft_model import compare_vocabularies
 from specviz.drafters.pair import check_pair, check_target, head_bytes
 from specviz.errors import UserError
@@ -20,7 +21,7 @@ from specviz.models.kinds import is_dflash
 from specviz.models.pack import packs
 from specviz.models.placement import CONTEXT, GAMMA, free_memory
 from specviz.models.sources import drafter_of, examine, examine_drafter, own_model
-from specviz.presets import DrafterPreset, ModelSource, Pairing
+from specviz.presets import DrafterPreset, ModelSource, Pairing, Setting
 from specviz.refusals import refused_as
 
 ITSELF = "self"  # the target as its own drafter
@@ -90,7 +91,7 @@ def _with_head(
     free = sum(free_memory(device).values())
     check_pair(target, None, kind, **sizes, available=free, packed=packed, head=head)
     alone = _pairing(target, None, "plain", dtype, packed)
-    preset = DrafterPreset(kind, source.name, {"gamma": 4}, "Drafts with trained weights.", source)
+    preset = DrafterPreset(kind, source.name, {"gamma": usual_gamma(kind)}, "Drafts with trained weights.", source)
     more = ceil(head_bytes(target, head) * dtype.itemsize / memory.STORED_BYTES / 1e6)
     pairing = replace(
         alone,
@@ -142,19 +143,21 @@ def _pairing(target: Examined, drafter: Examined | None, kind: str, dtype: torch
 def _drafters(target: Examined, drafter: Examined | None, kind: str) -> Iterator[DrafterPreset]:
     """What can draft for the target, the model that was named for it first."""
     if drafter is not None and kind == "draft-model":
-        yield DrafterPreset(
-            kind, drafter.source.name, {"gamma": 4}, "Drafts with the target's own tokens.", drafter.source
-        )
+        note = "Drafts with the target's own tokens."
+        yield DrafterPreset(kind, drafter.source.name, {"gamma": usual_gamma(kind)}, note, drafter.source)
     elif drafter is not None and is_dflash(drafter.config.model_type):
         note = "Drafts a whole block in one pass, from the target's hidden states."
         gamma = min(int(drafter.config.block_size) - 1, MAX_BLOCK)  # a block begins with the last committed token
         yield DrafterPreset(kind, drafter.source.name, {"method": "dflash", "gamma": gamma}, note, drafter.source)
     elif drafter is not None:
         note = "Its tokenizer is another than the target's, so its drafts are translated through their text."
-        yield DrafterPreset(kind, drafter.source.name, {"method": "universal", "gamma": 4}, note, drafter.source)
+        method: dict[str, Setting] = {"method": "universal", "gamma": usual_gamma(kind)}
+        yield DrafterPreset(kind, drafter.source.name, method, note, drafter.source)
     yield DrafterPreset("plain", "No drafter", {}, "Ordinary decoding, one token per pass.")
     copies = "Copies what followed the same words earlier in the text; needs no weights."
-    yield DrafterPreset("ngram", "N-gram lookup", {"ngram_min": 1, "ngram_max": 3, "gamma": 5}, copies)
+    yield DrafterPreset(
+        "ngram", "N-gram lookup", {"ngram_min": 1, "ngram_max": 3, "gamma": usual_gamma("ngram")}, copies
+    )
     text = target.config.get_text_config(decoder=True)
     if ahead := getattr(text, "num_mtp_layers", None):
         own = "Layers that were trained along with the target guess ahead from its last hidden state."
@@ -163,6 +166,9 @@ def _drafters(target: Examined, drafter: Examined | None, kind: str) -> Iterator
     if layers > 1:
         exit_layer = max(1, min(layers - 1, round(EXIT_SHARE * layers)))
         leaves = f"The target's own first layers draft; it has {layers}."
-        yield DrafterPreset("early-exit", "Early exit", {"exit_layer": exit_layer, "gamma": 2}, leaves)
+        exits: dict[str, Setting] = {"exit_layer": exit_layer, "gamma": usual_gamma("early-exit")}
+        yield DrafterPreset("early-exit", "Early exit", exits, leaves)
     twice = "Accepts everything and never pays: a draft token costs as much as a target step."
-    yield DrafterPreset("draft-model", "The target itself", {"source": ITSELF, "gamma": 4}, twice)
+    yield DrafterPreset(
+        "draft-model", "The target itself", {"source": ITSELF, "gamma": usual_gamma("draft-model")}, twice
+    )

@@ -6,7 +6,6 @@ import datetime
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,8 +15,11 @@ import specviz
 from specviz import memory
 from specviz.decoding.engine import Settings, check_prompt, decode
 from specviz.decoding.verify import LOSSLESS
-from specviz.drafters import ASSISTED, WEIGHTED, Drafter, make_drafter, shipped
+from specviz.drafters import ASSISTED, Drafter, bare, make_drafter, settings_by_part, weights_by_part
 from specviz.drafters.heads.files import config
+from specviz.drafters.heads.kept import is_kept
+from specviz.drafters.library_heads import mtp_is_read
+from specviz.drafters.tree import Shape
 from specviz.errors import UserError
 from specviz.loaded import Loaded
 from specviz.models.devices import describe
@@ -26,8 +28,6 @@ from specviz.models.pack import is_packed
 from specviz.models.placement import places
 from specviz.prompts import Turn, check_text, conversation, encode
 from specviz.trace import Run, Step
-
-NODES = 8  # of a draft tree, where its settings name no number
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,57 +157,63 @@ def _notes(part: Drafter) -> Iterator[str]:
 
 def _policy(settings: Settings, drafter_settings: Mapping[str, Any]) -> str:
     """How the draft length is chosen, as the header says it."""
-    confident = any(value for key, value in drafter_settings.items() if key.rpartition(".")[2] == "confidence")
+    confident = any(value for key, value in drafter_settings.items() if bare(key) == "confidence")
     return "confidence" if settings.gamma_policy == "fixed" and confident else settings.gamma_policy
 
 
 def needs(
-    loaded: Loaded, drafter_kind: str, drafter_settings: Mapping[str, Any], gamma: int, context_tokens: int
+    loaded: Loaded,
+    drafter_kind: str,
+    drafter_settings: Mapping[str, Any],
+    gamma: int,
+    context_tokens: int,
+    *,
+    is_built: bool = False,
 ) -> memory.Budget:
-    """What a run should need, from the configs alone, and what its device has left besides what is loaded."""
+    """What a run should need, from the configs alone, and what there is for it: what is free, and the weights that are
+    in memory already. is_built: whether the drafter is, and so its weights are among those.
+    """
     target, kinds = loaded.target, drafter_kind.split("+")
-    source = drafter_settings.get("source", "self")
-    is_itself = "draft-model" in kinds and not (loaded.assistant or loaded.head) and source == "self"
-    assistant = loaded.assistant.model.config if loaded.assistant and set(kinds) & set(ASSISTED) else None
-    heads = dict(_heads(loaded, kinds, drafter_settings))
+    dtype_bytes = target.dtype.itemsize
+    weights = weights_by_part(drafter_kind, target, drafter_settings, loaded.assistant or loaded.head)
+    sizes = {
+        kind: share(stored_bytes(each.path), each.path == loaded.folder, target.config)
+        for kind, each in weights.items()
+    }
+    mtp = "library" in kinds and drafter_settings.get("method") == "mtp"
     need = memory.estimate(
         target.config,
-        drafter_config=target.config if is_itself else assistant,
-        head_bytes=sum(share(stored_bytes(path), path == loaded.folder, target.config) for path in heads.values()),
-        head_layers=sum(cached_layers(kind, config(path)) for kind, path in heads.items()),
-        mtp="library" in kinds and drafter_settings.get("method") == "mtp",
-        dtype_bytes=target.dtype.itemsize,
+        drafter_config=loaded.assistant.model.config if loaded.assistant and {*kinds} & {*ASSISTED} else None,
+        itself="draft-model" in kinds and not loaded.assistant and "draft-model" not in weights,
+        head_bytes=sum(sizes.values()),
+        head_layers=sum(cached_layers(kind, config(each.path)) for kind, each in weights.items()),
+        mtp=mtp,
+        dtype_bytes=dtype_bytes,
         context_tokens=context_tokens,
-        gamma=max(gamma, verified_nodes(drafter_settings)),
+        gamma=max(gamma, verified_nodes(drafter_kind, drafter_settings)),
         available=sum(memory.available_bytes(place) for place in places(target.model)),
         packed=is_packed(target.model),
     )
-    if is_itself:  # a second cache, but the same weights
-        need = replace(need, weights_drafter=0, headroom=need.headroom // 2)
-    return need
+    unread = 0
+    if not is_built:
+        stored = sum(size for kind, size in sizes.items() if not is_kept(weights[kind].path, target))
+        unread = memory.head_weights(stored, dtype_bytes)
+        if mtp and not mtp_is_read(target.model):
+            unread += memory.count_mtp_parameters(target.config) * dtype_bytes
+    return replace(need, available=need.available + need.weights_target + need.weights_drafter - unread)
 
 
-def verified_nodes(drafter_settings: Mapping[str, Any]) -> int:
+def verified_nodes(drafter_kind: str, drafter_settings: Mapping[str, Any]) -> int:
     """Tokens of a draft tree that a verify pass reads beside the last committed one; 0 for chains."""
-    trees = [key.removesuffix("tree") for key, on in drafter_settings.items() if key.split(".")[-1] == "tree" and on]
-    return max((int(drafter_settings.get(f"{prefix}nodes", NODES)) for prefix in trees), default=0)
-
-
-def _heads(loaded: Loaded, kinds: Sequence[str], drafter_settings: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
-    """Each drafter that reads trained weights, and their folder: one that was named, else what is shipped."""
-    for kind in kinds:
-        if kind not in WEIGHTED or (kind == "draft-model" and drafter_settings.get("source", "self") == "self"):
-            continue
-        found = loaded.head or shipped.find(kind, loaded.target)
-        if found is not None:
-            yield kind, found.path
+    parts = settings_by_part(drafter_kind, drafter_settings).values()
+    return max((int(part.get("nodes", Shape().nodes)) for part in parts if part.get("tree")), default=0)
 
 
 def budget(prepared: Prepared) -> memory.Budget:
     """As `needs`, for a run that is prepared."""
     run, settings = prepared.run, prepared.settings
     tokens = len(prepared.prompt) + settings.max_new_tokens
-    return needs(prepared.loaded, run.drafter, run.drafter_settings, settings.gamma, tokens)
+    return needs(prepared.loaded, run.drafter, run.drafter_settings, settings.gamma, tokens, is_built=True)
 
 
 def estimated_bytes(prepared: Prepared) -> int:

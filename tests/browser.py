@@ -25,6 +25,7 @@ FRAMES = """async () => {
   for (let frame = 0; frame < 5; frame += 1) await new Promise(requestAnimationFrame);
 }"""
 FOLDED = {  # what stands in the accordions, by the accordion's id
+    "rules": {"policy", "confidence", "later-confidence", "rule"},
     "sampling": {"seed", "top-k", "top-p", "min-p", "penalty"},
     "stopping": {"template", "stops"},
     "models": {"pairing", "precision"},

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from specviz import loaded, runs, trace
+from specviz import bench, loaded, runs, trace
 from specviz.cli import main, make_parser
 from specviz.presets import ModelSource
 from specviz.recordings import RECORDINGS, SAMPLER, Example, load_recordings
@@ -207,6 +207,9 @@ def test_models_that_do_not_fit_each_other_are_refused_before_they_are_loaded(ca
         (["run", "--prompt", "x", "--drafter", "draft-model", "--tree"], "--tree is of the drafter"),
         (["run", "--prompt", "x", "--confidence", "0.5"], "--confidence is of the drafter"),
         (["run", "--prompt", "x", "--second-gamma", "2"], "for combinations"),
+        (["run", "--prompt", "x", "--aux-convention", "input"], "--aux-convention is of the drafter eagle"),
+        (["run", "--prompt", "x", "--no-norm-before-residual"], "--norm-before-residual is of the drafter eagle"),
+        (["run", "--prompt", "x", "--aux-convention", "sglang"], "invalid choice"),
         (["run", "--prompt", "x", "--drafter-path", "/nowhere"], "The folder /nowhere does not exist"),
         (["run", "--prompt", "x", "--target", "/nowhere"], "The folder /nowhere does not exist"),
         (["run", "--prompt", "x", "--target", "a", "--pairing", "b"], "not allowed with argument"),
@@ -285,6 +288,15 @@ def test_bench_prints_both_loops(target, monkeypatch, capsys):
     result = json.loads(capsys.readouterr().out)
     assert result["identical"] is True and result["repeats"] == 2 and result["ratio"] > 0
     assert set(result["ms_per_token"]) == {"specviz, trace on", "specviz, trace off", "transformers"}
+
+
+@pytest.mark.parametrize(("asked", "gamma"), [([], 2), (["--gamma", "3"], 3)])
+def test_bench_drafts_as_long_as_is_usual_for_the_kind(capsys, own, monkeypatch, asked, gamma):
+    gammas, race = [], bench.against_transformers
+    monkeypatch.setattr(bench, "against_transformers", lambda *given: gammas.append(given[4]) or race(*given))
+    arguments = ["--target", str(own / "large"), "--drafter", "early-exit", "--max-new-tokens", "4", "--repeats", "1"]
+    assert main(["bench", *arguments, "--device", "cpu", "--dtype", "float32", "--json", *asked]) == 0
+    assert gammas == [gamma]
 
 
 def test_record_makes_the_recordings_anew(target, monkeypatch, capsys, tmp_path):

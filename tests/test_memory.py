@@ -271,6 +271,12 @@ def test_the_targets_own_prediction_layers_count_as_a_drafter():
         estimate(TINY, **sizes, mtp=True)
 
 
+def test_a_target_that_drafts_for_itself_takes_a_second_cache_and_no_weights():
+    sizes = {"dtype_bytes": 2, "context_tokens": 1000, "gamma": 2, "available": 7, "packed": True}
+    alone, itself = estimate(SMOLLM2, **sizes), estimate(SMOLLM2, **sizes, itself=True)
+    assert itself == replace(alone, kv=2 * alone.kv, logits=2 * 3 * 49152 * 4)
+
+
 def test_packed_weights_take_a_tied_head_twice():
     sizes = {"dtype_bytes": 2, "context_tokens": 9, "gamma": 0, "available": 7}
     pair = {"drafter_config": SMOLLM2, **sizes}

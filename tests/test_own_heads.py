@@ -88,6 +88,22 @@ def refused(capsys, target: Path, *arguments: str) -> str:
     return capsys.readouterr().err.splitlines()[-1]
 
 
+def test_what_a_heads_file_leaves_open_is_asked_for_by_its_option(capsys, target, heads, tmp_path):
+    folder = shutil.copytree(heads["eagle3"], tmp_path / "theirs")
+    config = json.loads((folder / "config.json").read_text())
+    assert config["specviz"]["head"].pop("hidden_layers") == [1, 2, 3] and config.pop("norm_before_residual") is False
+    (folder / "config.json").write_text(json.dumps(config))
+    eagle = ["--drafter", "eagle", "--drafter-path", str(folder)]
+    assert "give aux_convention (--aux-convention): input if" in refused(capsys, target, *eagle)
+    asked = ["--aux-convention", "input", "--no-norm-before-residual"]
+    result = run(capsys, target, *eagle, *asked)
+    settings = result["run"]["drafter_settings"]
+    assert settings == {"aux_convention": "input", "norm_before_residual": False, "source": "theirs"}
+    known = run(capsys, target, "--drafter", "eagle", "--drafter-path", str(heads["eagle3"]))
+    assert result["acceptance"] == known["acceptance"], "the same head"
+    assert run(capsys, target, "--drafter", "ngram+eagle", *eagle[2:], *asked)["run"]["drafter"] == "ngram+eagle"
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "words"),
     [

@@ -4,6 +4,7 @@ import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
+import heads_on_disk
 import pytest
 import torch
 from fakes import chat_target, tiny_model
@@ -13,9 +14,11 @@ from transformers import PreTrainedTokenizerFast
 from specviz import loaded as loading
 from specviz import memory, runs
 from specviz.decoding.engine import Settings
-from specviz.drafters import Assistant
+from specviz.drafters import Assistant, Weights, shipped
+from specviz.drafters.heads import kept
 from specviz.errors import UserError
 from specviz.loaded import Loaded, load
+from specviz.models.heads import stored_bytes
 from specviz.presets import DrafterPreset, ModelSource, Pairing, pairing
 from specviz.prompts import MAX_PROMPT_CHARS, Turn, encode
 from specviz.trace import Trace
@@ -244,23 +247,98 @@ def test_the_budget_is_the_estimate_and_what_the_device_has(loaded, monkeypatch)
 
     def estimate(prompt, drafter=None):
         tokens = len(prompt) + 20
-        return memory.estimate(
+        need = memory.estimate(
             target.config, drafter_config=drafter, dtype_bytes=4, context_tokens=tokens, gamma=3, available=10**9
         )
+        return replace(need, available=10**9 + need.weights_target + need.weights_drafter)
 
     plain = runs.prepare(loaded, "plain", {}, "abc", settings)
-    assert runs.budget(plain) == estimate(plain.prompt)
+    assert runs.budget(plain) == estimate(plain.prompt), "what is loaded is needed, and there"
     assert asked == [torch.device("cpu")]
     assert runs.estimated_bytes(plain) == runs.budget(plain).total
 
     own = runs.budget(runs.prepare(loaded, "draft-model", {"source": "self"}, "abc", settings))
     twice = estimate(plain.prompt, target.config)
-    assert own == replace(twice, weights_drafter=0, headroom=twice.headroom // 2), "two caches, the same weights"
+    alone = estimate(plain.prompt)
+    assert own == replace(alone, kv=twice.kv, logits=twice.logits), "two caches, the same weights"
 
     small = tiny_model("llama", vocab_size=target.vocab_size, num_hidden_layers=1)
     with_it = replace(loaded, assistant=Assistant(small, target.tokenizer, "small"))
     other = runs.budget(runs.prepare(with_it, "draft-model", {}, "abc", settings))
     assert other == estimate(plain.prompt, small.config) and other.weights_drafter > 0
+
+
+@pytest.fixture
+def trained(loaded, tmp_path, monkeypatch):
+    """The same with trained drafters that are shipped for it, one of which, a head, is named as well."""
+    monkeypatch.setattr(shipped, "SHIPPED", tmp_path)
+    monkeypatch.setattr(kept, "_kept", [])
+    monkeypatch.setattr(memory, "available_bytes", lambda device: 10**9)
+    for kind in ("draft-model", "early-exit", "eagle"):
+        heads_on_disk.write(kind, tmp_path / "tiny" / kind, loaded.target.model, target=loaded.target.name)
+    return replace(loaded, head=Weights(tmp_path / "tiny" / "eagle", "eagle"))
+
+
+def stored(loaded, kind):
+    return stored_bytes(loaded.head.path.parent / kind)
+
+
+def needed(loaded, kind, **settings):
+    return runs.needs(loaded, kind, settings, 3, 50)
+
+
+def test_a_draft_model_without_a_source_is_the_shipped_one_where_there_is_one(trained, tmp_path, monkeypatch):
+    alone = replace(trained, head=None)
+    shipped_one = needed(alone, "draft-model")
+    assert needed(alone, "draft-model", source="shipped") == needed(alone, "draft-model", source="tiny/draft-model")
+    assert shipped_one.weights_drafter == 2 * stored(trained, "draft-model"), "in float32 twice its file's 16 bits"
+    itself = needed(alone, "draft-model", source="self")
+    assert itself.weights_drafter == 0 and itself.kv == 2 * needed(alone, "plain").kv
+    monkeypatch.setattr(shipped, "SHIPPED", tmp_path / "nothing")
+    assert needed(alone, "draft-model") == itself
+    prepared = runs.prepare(alone, "draft-model", {}, "abc", Settings())
+    assert prepared.drafter.model is alone.target.model, "as the run has it"
+
+
+def test_each_part_counts_the_weights_that_it_reads(trained):
+    at_hand = replace(trained, head=None)
+    both = needed(at_hand, "ngram+early-exit+draft-model", exit_layer=3)
+    assert both.weights_drafter == 2 * (stored(trained, "early-exit") + stored(trained, "draft-model"))
+    for left_out in ({"exit_layer": 2}, {"exit_layer": 3, "adapter": False}):
+        assert needed(at_hand, "early-exit", **left_out).weights_drafter == 0
+    with_self = needed(at_hand, "eagle+draft-model", **{"draft-model.source": "self"})
+    assert with_self.weights_drafter == 2 * stored(trained, "eagle"), "the head, and no target again"
+
+
+def test_a_head_is_in_memory_already_once_it_was_read(trained):
+    first, size = needed(trained, "eagle"), 2 * stored(trained, "eagle")
+    assert first.weights_drafter == size
+    assert first.available == 10**9 + first.weights_target, "the head has yet to find room"
+    prepared = runs.prepare(trained, "eagle", {}, "abc", Settings())
+    assert runs.budget(prepared).available == 10**9 + first.weights_target + size
+    del prepared
+    assert needed(trained, "eagle") == replace(first, available=first.available + size), "it is kept"
+    exits = needed(replace(trained, head=None), "early-exit", exit_layer=3)
+    assert exits.available == 10**9 + exits.weights_target, "an adapter is read for each run"
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "nodes"),
+    [
+        ("ngram", {}, 3),
+        ("ngram", {"tree": False, "nodes": 40}, 3),
+        ("ngram", {"tree": True, "nodes": 2}, 3),  # a chain's draft length, gamma, is the depth of a tree
+        ("ngram", {"tree": True}, 8),
+        ("ngram", {"tree": True, "nodes": 40}, 40),
+        ("ngram+eagle", {"eagle.tree": True, "nodes": 40}, 40),
+        ("ngram+eagle", {"tree": True, "ngram.nodes": 20, "eagle.nodes": 30}, 30),
+        ("ngram+eagle", {"ngram.tree": True, "ngram.nodes": 20, "eagle.nodes": 30}, 20),
+    ],
+)
+def test_a_tree_needs_room_for_all_its_nodes(trained, kind, settings, nodes):
+    need, width = needed(trained, kind, **settings), trained.target.vocab_size
+    rows = 2 if "eagle" in kind else 1  # of the target, and of the head
+    assert need.logits == (nodes + 1) * rows * width * 4
 
 
 @pytest.mark.parametrize(

@@ -62,12 +62,25 @@ def requirements(folder: Path) -> dict[str, Requirement]:
 def test_it_holds_the_app_and_nothing_of_its_development(folders, kind):
     folder = folders[kind]
     assert sorted(path.name for path in folder.iterdir()) == sorted(
-        [".gitignore", "LICENSE", "README.md", "app.py", "assets", "presets", "requirements.txt", "specviz"]
+        [
+            ".gitattributes",
+            ".gitignore",
+            "LICENSE",
+            "README.md",
+            "app.py",
+            "assets",
+            "presets",
+            "requirements.txt",
+            "specviz",
+        ]
     )
-    for part in ("specviz", "presets", "assets/js", "assets/css"):
+    for part in ("specviz", "presets", "assets/js", "assets/css", "assets/drafters"):
         kept = {file.relative_to(ROOT) for file in files(ROOT / part) if file.suffix != ".pyc"}
         assert {file.relative_to(folder) for file in files(folder / part)} == kept and kept
+    assert "*.safetensors filter=lfs" in (folder / ".gitattributes").read_text("utf-8")
     for file in files(folder):
+        if file.suffix == ".safetensors":
+            continue
         text = file.read_bytes().decode()  # a push refuses binary files that are not in large-file storage
         assert "\0" not in text and len(text) < LARGEST
         assert str(ROOT) not in text and str(Path.home()) + os.sep not in text

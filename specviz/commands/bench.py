@@ -7,7 +7,7 @@ import json
 from time import monotonic
 
 from specviz import bench
-from specviz.commands.common import drafter_settings, load, say, settle_drafter
+from specviz.commands.common import drafter_settings, load, say, settle_drafter, settled_gamma
 from specviz.drafters import make_drafter
 from specviz.errors import UserError
 from specviz.models.load import load_model
@@ -33,7 +33,7 @@ def race(options: argparse.Namespace) -> None:
     settle_drafter(options)
     if options.drafter not in bench.GENERATE:
         raise UserError(f"transformers has no counterpart here to {options.drafter}; use {', '.join(bench.GENERATE)}.")
-    if min(repeats, options.max_new_tokens, options.gamma) < 1:
+    if min(repeats, options.max_new_tokens, settled_gamma(options)) < 1:
         raise UserError("--repeats, --max-new-tokens and --gamma must be at least 1 here.")
     if options.drafter == "ngram" and (options.ngram_min, options.ngram_pick) != (1, "recent"):
         raise UserError("transformers' lookup knows no --ngram-min and no --ngram-pick; leave them out here.")
@@ -42,8 +42,9 @@ def race(options: argparse.Namespace) -> None:
     prompt = encode(loaded.target, options.prompt)
     say("loading transformers' copy of the target, unpacked")
     rival, _ = load_model(loaded.folder, loaded.target.dtype, loaded.target.device, packed=False)
+    gamma = settled_gamma(options, loaded.pairing)
     for timed in bench.against_transformers(
-        loaded.target, rival, drafter, prompt, options.gamma, options.max_new_tokens, repeats
+        loaded.target, rival, drafter, prompt, gamma, options.max_new_tokens, repeats
     ):
         say(f"timed {len(timed[0].seconds)} of {repeats} rounds")
     result = bench.summary(timed)

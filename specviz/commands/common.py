@@ -10,14 +10,14 @@ from dataclasses import replace
 import transformers
 
 from specviz import loaded, measure, runs
-from specviz.commands.drafting import drafter_settings, preset_defaults, preset_of, settle_drafter
+from specviz.commands.drafting import drafter_settings, preset_defaults, preset_of, settle_drafter, settled_gamma
 from specviz.comparison import Comparison
 from specviz.drafters import ASSISTED, WEIGHTED, Weights
 from specviz.models.sources import drafter_of, own_model
 from specviz.own import ITSELF, own_pairing
 from specviz.presets import DrafterPreset, pairing
 
-__all__ = ["compare", "drafter_settings", "load", "progress", "say", "settle_drafter"]
+__all__ = ["compare", "drafter_settings", "load", "progress", "say", "settle_drafter", "settled_gamma"]
 
 
 def load(options: argparse.Namespace) -> loaded.Loaded:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from specviz.drafters import ASSISTED, DRAFTERS, TREES, WEIGHTED
+from specviz.drafters import ASSISTED, DRAFTERS, TREES, WEIGHTED, bare, usual_gamma
 from specviz.errors import UserError
 from specviz.presets import DrafterPreset, Pairing, pairing
 
-GAMMA = 5  # where no preset names one
 CONFIDENCE = 0.4
 NGRAM = {"ngram_min": 1, "ngram_max": 3, "pick": "recent"}
 CONFIDENT = tuple(kind for kind in DRAFTERS if kind not in ("plain", "ngram", "library"))
@@ -25,12 +24,14 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "nodes": ("nodes", TREES),
     "branches": ("branches", TREES),
     "confidence": ("confidence", CONFIDENT),
+    "aux_convention": ("aux_convention", ("eagle",)),
+    "norm_before_residual": ("norm_before_residual", ("eagle",)),
 }
 SHAPE = ("tree", "nodes", "branches")
 
 
 def settle_drafter(options: argparse.Namespace) -> None:
-    """Fill in drafter and draft length where none is named; refuse an unknown drafter, and options it would pass over.
+    """Fill in the drafter where none is named; refuse an unknown one, and options that it would pass over.
 
     Raises UserError, one sentence.
     """
@@ -52,10 +53,8 @@ def settle_drafter(options: argparse.Namespace) -> None:
             )
     if getattr(options, "second_gamma", None) is not None and len(kinds) == 1:
         raise UserError("--second-gamma is for combinations such as ngram+eagle; leave it out.")
-    usual = {} if getattr(options, "target", None) else preset_defaults(options.drafter, pairing(options.pairing))
+    usual = preset_defaults(options.drafter, _named_pairing(options))
     _settle_policy(options, usual)
-    if options.gamma is None:
-        options.gamma = int(usual.get("gamma", GAMMA))
     if "ngram" in kinds:
         for option in ("ngram_min", "ngram_max", "ngram_pick"):
             setting, _ = OPTIONS[option]
@@ -63,11 +62,28 @@ def settle_drafter(options: argparse.Namespace) -> None:
                 setattr(options, option, usual.get(setting, NGRAM[setting]))
 
 
+def settled_gamma(options: argparse.Namespace, loaded: Pairing | None = None) -> int:
+    """The draft length: the one asked for, else the preset's of that kind, else what is usual for the kind.
+
+    loaded: the pairing, once a target of the user's own has one.
+    """
+    if options.gamma is not None:
+        return int(options.gamma)
+    usual = preset_defaults(options.drafter, loaded or _named_pairing(options))
+    return int(usual.get("gamma", usual_gamma(options.drafter)))
+
+
+def _named_pairing(options: argparse.Namespace) -> Pairing | None:
+    """None for a target of the user's own, which has its presets only once it was looked at."""
+    return None if getattr(options, "target", None) else pairing(options.pairing)
+
+
 def _settle_policy(options: argparse.Namespace, usual: Mapping[str, Any]) -> None:
     """Let the policy and the confidence agree: drafting by confidence is a setting of the drafter."""
     policy, confidence = getattr(options, "gamma_policy", None), getattr(options, "confidence", None)
+    by_part = any(value for name, value in usual.items() if "." in name and bare(name) == "confidence")
     if policy is None:
-        asks = usual.get("confidence", 0) if confidence is None else confidence
+        asks = (by_part or usual.get("confidence", 0)) if confidence is None else confidence
         policy = "confidence" if asks else usual.get("gamma_policy", "fixed")
     elif policy != "confidence" and confidence is not None:
         raise UserError(f"--confidence is of the policy confidence, not {policy}; leave one of them out.")
@@ -76,34 +92,42 @@ def _settle_policy(options: argparse.Namespace, usual: Mapping[str, Any]) -> Non
             raise UserError(
                 f"{options.drafter} has no confidence to stop by; choose another --gamma-policy or drafter."
             )
-        confidence = usual.get("confidence", CONFIDENCE) if confidence is None else confidence
+        if confidence is None:
+            confidence = usual.get("confidence", None if by_part else CONFIDENCE)
     options.gamma_policy, options.confidence = policy, confidence
 
 
 def drafter_settings(options: argparse.Namespace, pairing: Pairing) -> dict[str, Any]:
     """The settings of the chosen drafter: those of the pairing's preset of that kind, changed by the options."""
     kinds, usual = options.drafter.split("+"), preset_defaults(options.drafter, pairing)
-    settings = {name: value for name, value in usual.items() if name not in ("gamma", "gamma_policy", "confidence")}
+    left_out = {"gamma", "gamma_policy"}
+    if getattr(options, "gamma_policy", None) != "confidence":
+        left_out.add("confidence")
     if getattr(options, "drafter_path", None) is not None:
-        settings.pop("source", None)
+        left_out.add("source")
+    settings = _without(left_out, usual)
     for option, (setting, takers) in OPTIONS.items():
         value = getattr(options, option, None)
-        if value is not None and {*kinds} & {*takers}:
-            settings[setting] = value
+        if value is not None and {*kinds} & {*takers}:  # for all parts, also where the preset has it part by part
+            settings = {**_without({setting}, settings), setting: value}
     if getattr(options, "second_gamma", None) is not None:
         settings["second_gamma"] = options.second_gamma
     if options.drafter == "library":
         settings.setdefault("method", "universal")
-    if settings.get("tree") is not True:
+    if not any(value is True for name, value in settings.items() if bare(name) == "tree"):
         if named := [f"--{name}" for name in SHAPE[1:] if getattr(options, name, None) is not None]:
             raise UserError(f"{named[0]} shapes a tree, and a chain is drafted; add --tree, or leave it out.")
-        settings = {name: value for name, value in settings.items() if name not in SHAPE}
+        settings = _without(SHAPE, settings)
     return settings
 
 
-def preset_defaults(kind: str, pairing: Pairing) -> dict[str, Any]:
-    """The defaults of the pairing's preset for that kind; none if it offers no such drafter."""
-    preset = preset_of(kind, pairing)
+def _without(left_out: Collection[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if bare(name) not in left_out}
+
+
+def preset_defaults(kind: str, pairing: Pairing | None) -> dict[str, Any]:
+    """The defaults of the pairing's preset for that kind; none if it offers no such drafter, or if there is none."""
+    preset = preset_of(kind, pairing) if pairing else None
     return dict(preset.defaults) if preset else {}
 
 

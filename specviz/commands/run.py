@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from specviz import replay, runs, trace
-from specviz.commands.common import compare, drafter_settings, load, say, settle_drafter
-from specviz.commands.drafting import preset_defaults
+from specviz.commands.common import compare, drafter_settings, load, say, settle_drafter, settled_gamma
 from specviz.comparison import Comparison
 from specviz.decoding.engine import Settings
 from specviz.decoding.sampling import Sampler
@@ -26,13 +25,10 @@ def command(options: argparse.Namespace) -> None:
     prompt = read_prompt(options)
     if options.trace:
         check_writable(options.trace)
-    leaves_gamma = options.gamma is None
     settle_drafter(options)
     settings = read_settings(options)
     loaded = load(options)
-    if leaves_gamma:  # a target of the user's own has its presets only now
-        usual = preset_defaults(options.drafter, loaded.pairing)
-        settings = replace(settings, gamma=int(usual.get("gamma", settings.gamma)))
+    settings = replace(settings, gamma=settled_gamma(options, loaded.pairing))
     prepared = runs.prepare(
         loaded,
         options.drafter,
@@ -109,7 +105,7 @@ def in_words(comparison: Comparison) -> str:
 
 def read_settings(options: argparse.Namespace) -> Settings:
     return Settings(
-        gamma=options.gamma,
+        gamma=settled_gamma(options),
         max_new_tokens=options.max_new_tokens,
         sampler=Sampler(
             temperature=options.temperature,

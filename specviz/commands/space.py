@@ -17,8 +17,9 @@ from specviz.presets import Pairing, load_pairings
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("app.py", "specviz", "assets", "presets", "LICENSE", ".gitignore")
-# The pictures of the README stay behind: a push refuses binary files that are not in large-file storage.
-LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.py[cod]", "images")
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.py[cod]", "images")  # the pictures are the README's
+# A push refuses binary files that are not in large-file storage; the trained drafters are the only ones.
+STORAGE = "*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ def write(hardware: Hardware, out: Path) -> None:
             shutil.copytree(source, out / name, ignore=LEFT_OUT)
         else:
             shutil.copyfile(source, out / name)
+    (out / ".gitattributes").write_text(STORAGE, encoding="utf-8")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     _, front_matter, body = re.split(r"^---$", text, maxsplit=2, flags=re.MULTILINE)
     settings = settings_of(hardware, yaml.safe_load(front_matter))

@@ -14,15 +14,15 @@ from torch import Tensor
 from specviz.decoding.draft import ROOT, Draft
 from specviz.decoding.sampling import Sampler
 from specviz.drafters.base import Context, Weights, draft_chain
-from specviz.drafters.heads.files import about, check_target
 from specviz.drafters.heads.head import Head
 from specviz.drafters.heads.kept import bound_head
-from specviz.drafters.tree import Growing, Shape, dynamic_tree
+from specviz.drafters.trained import WithHeads
+from specviz.drafters.tree import Growing, dynamic_tree
 from specviz.models.cache import GrowingLayer
 from specviz.models.target import PREFILL_CHUNK, Target
 
 
-class Autoregressive:
+class Autoregressive(WithHeads):
     """What the kinds `eagle` and `mtp` share."""
 
     kind = ""
@@ -46,16 +46,13 @@ class Autoregressive:
         instead of the one in the weights' folder. Raises UserError if the weights can't be read or were made for
         another target.
         """
-        self.notes = weights.notes
+        super().__init__(
+            target, weights, are_read=head is None, tree=tree, nodes=nodes, branches=branches, confidence=confidence
+        )
         if head is None:
-            note = check_target(about(weights.path), target)
-            self.notes = (*weights.notes, *([note] if note else []))
             self.head = bound_head(weights.path, target, aux_convention or None, norm_before_residual)
         else:
             self.head = head.bind(target, packed=True).eval()
-        self.target, self.name, self.weights = target, weights.name, weights.hash
-        self.shape = Shape(nodes, branches) if tree else None
-        self.confidence = confidence
         self.vocabulary = self.head.vocabulary
         self._rows = GrowingLayer()  # the true ones first, then those of the guesses
         self._read: list[int] = []  # what the true rows were made from; row i has read token i+1

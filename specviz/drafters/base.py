@@ -14,6 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from specviz.decoding.draft import ROOT, Draft
 from specviz.decoding.sampling import Sampler, draw
 
+NOT_NUMBERS = "The drafter returned logits that are not numbers; nothing is drafted where it does."
+
 
 @dataclass(slots=True)
 class Context:
@@ -102,7 +104,7 @@ def draft_chain(
         prefix = [*ctx.tokens, *tokens]
         row = step(prefix[-1])
         if not torch.isfinite(row.amax()):  # NaN, or nothing but -inf
-            note = "The drafter returned logits that are not numbers; nothing is drafted where it does."
+            note = NOT_NUMBERS
             break
         logits.append(row)
         q.append(sampler.probs(row[None], prefix)[0])

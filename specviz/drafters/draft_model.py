@@ -32,11 +32,13 @@ class DraftModel:
         weights: str = "",
         *,
         d2t: Tensor | None = None,
+        notes: tuple[str, ...] = (),
         confidence: float = 0.0,
     ) -> None:
         """weights: what identifies the parameters, if known. confidence: see `draft_chain`.
 
-        d2t: [Vd], the target's ids that the model's logits stand for, if it has a reduced vocabulary.
+        d2t: [Vd], the target's ids that the model's logits stand for, if it has a reduced vocabulary. notes: what has
+        to be said of its weights.
 
         Raises UserError if the tokenizers differ, or if the model's cache can't be rolled back.
         """
@@ -50,8 +52,7 @@ class DraftModel:
             check_rollback(model, self.name)
         self.agreement = compare_vocabularies(target.tokenizer, tokenizer or target.tokenizer)
         self.vocabulary = None if d2t is None else DraftVocabulary(d2t.to(target.device), target.vocab_size)
-        self.confidence = confidence
-        self.notes: tuple[str, ...] = ()  # what has to be said of its weights
+        self.notes, self.confidence = notes, confidence
         self._masked = [token for token in self.agreement.foreign if token < target.vocab_size]
         self._known = int(model.get_input_embeddings().num_embeddings)  # ids it can read
         self._read: list[int] = []

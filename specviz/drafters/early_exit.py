@@ -13,7 +13,7 @@ from specviz.decoding.draft import Draft
 from specviz.decoding.sampling import Sampler
 from specviz.drafters.base import Context, Weights, draft_chain
 from specviz.drafters.heads.adapter import ExitAdapter, read_adapter
-from specviz.drafters.heads.files import about, check_target
+from specviz.drafters.trained import notes_on
 from specviz.errors import UserError
 from specviz.models.target import Target, exit_view
 
@@ -39,8 +39,7 @@ class EarlyExit:
         self.name, self.weights = (weights.name, weights.hash) if weights else ("", "")
         self.notes = weights.notes if weights else ()
         if weights is not None and adapter is None:
-            note = check_target(about(weights.path), target)
-            self.notes = (*weights.notes, *([note] if note else []))
+            self.notes = notes_on(weights, target)
             adapter = read_adapter(weights.path, target.config)
         if exit_layer is None:
             if adapter is None:

@@ -114,6 +114,11 @@ def _mtp_generator(model: PreTrainedModel, devices: Sequence[torch.device]) -> M
     return _mtp_generators[model]
 
 
+def mtp_is_read(model: PreTrainedModel) -> bool:
+    """Whether the layers of this target are in memory, where they stay as long as it does."""
+    return model in _mtp_generators
+
+
 class MtpRun(HeadRun):
     def carries_on(self, ctx: Context) -> bool:
         """The caches of all layers but the first hold rows made of draft tokens.

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from specviz.decoding.draft import Draft
 from specviz.decoding.sampling import Sampler
-from specviz.drafters.base import Context, Weights, draft_chain
-from specviz.drafters.heads.files import about, check_target
+from specviz.drafters.base import NOT_NUMBERS, Context, Weights, draft_chain
 from specviz.drafters.heads.medusa import MedusaHeads, read_medusa
-from specviz.drafters.tree import Shape, static_tree
+from specviz.drafters.trained import WithHeads
+from specviz.drafters.tree import static_tree
 from specviz.models.target import Target
 
 
-class Medusa:
+class Medusa(WithHeads):
     """The heads know the last state but not the tokens between, so a deep guess is no wiser for a good shallow one."""
 
     kind = "medusa"
@@ -36,16 +36,13 @@ class Medusa:
 
         Raises UserError if the weights can't be read or were made for another target.
         """
-        self.notes = weights.notes
+        super().__init__(
+            target, weights, are_read=heads is None, tree=tree, nodes=nodes, branches=branches, confidence=confidence
+        )
         if heads is None:
-            note = check_target(about(weights.path), target)
-            self.notes = (*weights.notes, *([note] if note else []))
             heads = read_medusa(weights.path, target.config)
-        self.target, self.name, self.weights = target, weights.name, weights.hash
         self.heads = heads.bind(target, packed=True).eval()
         self.hidden_layers = (int(target.config.num_hidden_layers),)  # after the final norm
-        self.shape = Shape(nodes, branches) if tree else None
-        self.confidence = confidence
         self.vocabulary = self.heads.vocabulary
 
     @torch.inference_mode()
@@ -59,7 +56,7 @@ class Medusa:
             rows: Iterator[Tensor] = iter(self.vocabulary.full(logits))
             return draft_chain(lambda token: next(rows), ctx, len(logits), sampler, rng, self.confidence)
         if not torch.isfinite(logits.amax()):
-            return Draft.empty("The drafter returned logits that are not numbers; nothing is drafted where it does.")
+            return Draft.empty(NOT_NUMBERS)
         if self.confidence > 0:
             sure = torch.softmax(logits.float(), -1).amax(-1).cumprod(0) >= self.confidence
             logits = logits[: 1 + int(sure.sum())]

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from specviz.decoding.draft import ROOT, Draft
 from specviz.decoding.sampling import one_hot
+from specviz.drafters.base import NOT_NUMBERS
 from specviz.errors import UserError
 
 MOST_NODES, MOST_BRANCHES = 64, 16
@@ -120,7 +121,7 @@ def dynamic_tree(
         if depth > 1:
             logits = expand(nodes, tree)
         if not torch.isfinite(logits.amax(-1)).all():  # NaN, or nothing but -inf
-            note = "The drafter returned logits that are not numbers; nothing is drafted where it does."
+            note = NOT_NUMBERS
             break
         taken |= dict(zip(nodes, logits, strict=True))
         frontier = _children(tree, nodes, logits, shape, to_target)

@@ -9,8 +9,9 @@ from specviz.errors import UserError
 from specviz.presets import DrafterPreset, Pairing
 from specviz.ui import form
 from specviz.ui.controls import first_drafter
-from specviz.ui.drafting import FALLBACK, default, first_policy, first_shape
+from specviz.ui.drafting import NUMBERS, default, first_policy, first_shape
 from specviz.ui.form import Ask, Form
+from specviz.ui.parts import LATER, knows
 
 ECHOED = 40  # characters of a wrong value that are repeated in an error
 
@@ -50,8 +51,8 @@ def read(prompt: Any, asked: Mapping[str, Any], pairings: Mapping[str, Pairing],
         raise UserError("The prompt is no text; give a string.")
     pairing = _pairing(asked["pairing"], pairings)
     preset = _drafter(asked["drafter"], pairing)
-    usual = {name: default(preset, name) for name in FALLBACK}
-    given = {name: asked[name] for name in usual if asked[name] is not None}
+    usual = {name: default(preset, name) for name in NUMBERS}
+    given = {name: value for name in usual if (value := asked[name.removeprefix(LATER)]) is not None}  # for all parts
     raw = not pairing.chat if asked["raw_prompt"] is None else read_switch("raw_prompt", asked["raw_prompt"])
     values = Form(
         prompt=prompt,
@@ -101,7 +102,7 @@ def _policy(preset: DrafterPreset, asked: Mapping[str, Any]) -> Any:
 def _shape(preset: DrafterPreset, tree: Any) -> str:
     if tree is None:
         return first_shape(preset, preset.defaults)
-    if read_switch("tree", tree) and not form.knows(preset, "tree"):
+    if read_switch("tree", tree) and not knows(preset, "tree"):
         raise UserError(f"{preset.title} drafts chains only; leave tree out, or choose another drafter.")
     return form.TREE if tree else form.CHAIN
 

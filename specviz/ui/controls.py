@@ -16,7 +16,7 @@ from specviz.ui import drafting, form, screens
 from specviz.ui.drafting import default
 from specviz.ui.form import Form
 from specviz.ui.handlers import Explorer, History, session
-from specviz.ui.offer import comes_at_once, facts, obstacle, with_what_is_loaded
+from specviz.ui.offer import comes_at_once, facts, obstacle
 from specviz.ui.screens import SKIP, Screen
 
 Value = Any  # what a Gradio component takes
@@ -173,7 +173,7 @@ class Controls:
             loaded = self.explorer.models.there(ask.pairing, ask.preset.model, ask.dtype)
             if loaded is None:
                 return ""
-            return screens.budget(with_what_is_loaded(ask.needs(loaded, history)))
+            return screens.budget(ask.needs(loaded, history))
         except UserError:
             return ""  # Run says what is wrong with the form
 
@@ -212,11 +212,14 @@ def filled(example: Example, preset: DrafterPreset) -> Form:
         pick=drafter.get("pick", "recent"),
         exit_layer=default(made, "exit_layer"),
         shape=shape,
-        nodes=default(made, "nodes"),
-        branches=default(made, "branches"),
+        nodes=drafting.by_part(made, "nodes"),
+        branches=drafting.by_part(made, "branches"),
+        later_nodes=drafting.by_part(made, "later_nodes"),
+        later_branches=drafting.by_part(made, "later_branches"),
         second_gamma=default(made, "second_gamma"),
         policy=drafting.policies(preset, policy),
-        confidence=drafting.threshold(policy, value=default(made, "confidence")),
+        confidence=drafting.threshold(policy, drafting.by_part(made, "confidence")),
+        later_confidence=drafting.threshold(policy, drafting.by_part(made, "later_confidence")),
         rule=drafting.rules(shape, "token"),
         temperature=sampler.get("temperature", 0),
         top_k=sampler.get("top_k", 0),

@@ -8,16 +8,15 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from specviz.decoding.verify import LOSSLESS, RULES
-from specviz.drafters import COMBINED_MIN
+from specviz.drafters import COMBINED_MIN, usual_gamma
 from specviz.presets import DrafterPreset
 from specviz.ui import form
 from specviz.ui.form import CHAIN, TREE
+from specviz.ui.parts import LATER, PER_PART, knows, names, parts, whose
 
 Value = Any  # what a Gradio component takes
 
 FALLBACK: dict[str, float] = {  # where a preset names no default
-    "gamma": 4,
-    "second_gamma": 4,
     "ngram_min": 1,
     "ngram_max": 3,
     "exit_layer": 8,
@@ -25,6 +24,8 @@ FALLBACK: dict[str, float] = {  # where a preset names no default
     "branches": 4,
     "confidence": 0.4,
 }
+NUMBERS = ("gamma", "second_gamma", *FALLBACK, *(LATER + setting for setting in PER_PART))
+LABELS = {"nodes": "Nodes at most", "branches": "Branches per node", "confidence": "Confidence threshold"}
 RULE_NAMES = {"token": "token by token", "block": "block"}
 POLICY_NAMES = {form.FIXED: "always gamma", form.CONFIDENCE: "by confidence", form.ADAPTIVE: "adaptive"}
 
@@ -39,6 +40,7 @@ class Groups(NamedTuple):
     tree: Value  # within the one before
     second: Value
     rules: Value
+    later: Value  # within the one before
 
 
 class Starts(NamedTuple):
@@ -51,22 +53,26 @@ class Starts(NamedTuple):
     shape: Value
     nodes: Value
     branches: Value
+    later_nodes: Value
+    later_branches: Value
     second_gamma: Value
     policy: Value
     confidence: Value
+    later_confidence: Value
     rule: Value
 
 
 def groups(preset: DrafterPreset, shape: str) -> Groups:
-    kinds = form.parts(preset)
+    kinds = parts(preset)
     return Groups(
         preset.note,
         gr.update(visible="ngram" in kinds),
         gr.update(visible="early-exit" in kinds),
-        gr.update(visible=form.knows(preset, "tree")),
+        gr.update(visible=knows(preset, "tree")),
         gr.update(visible=shape == TREE),
         gr.update(visible=len(kinds) > 1),
         gr.update(visible=preset.kind != "plain"),
+        gr.update(visible=len(names(preset, "confidence")) > 1),
     )
 
 
@@ -79,36 +85,58 @@ def starts(preset: DrafterPreset, rule: str) -> Starts:
         default(preset, "exit_layer"),
         gr.update(value=default(preset, "gamma"), interactive=preset.kind != "plain"),
         shape,
-        default(preset, "nodes"),
-        default(preset, "branches"),
+        by_part(preset, "nodes"),
+        by_part(preset, "branches"),
+        by_part(preset, "later_nodes"),
+        by_part(preset, "later_branches"),
         default(preset, "second_gamma"),
         policies(preset, policy),
-        threshold(policy, value=default(preset, "confidence")),
+        threshold(policy, by_part(preset, "confidence")),
+        threshold(policy, by_part(preset, "later_confidence")),
         rules(shape, rule),
     )
 
 
 def default(preset: DrafterPreset, name: str) -> Any:
     """A default of 0 only says that the setting is off, so that it is no place to start."""
-    if found := preset.defaults.get(form.key(preset, name)):
+    setting = name.removeprefix(LATER)
+    if found := preset.defaults.get(_shared(preset, name)[0]):
         return found
-    is_combination = len(form.parts(preset)) > 1
-    if is_combination and name == "ngram_min":
-        return COMBINED_MIN
-    return default(preset, "gamma") if is_combination and name == "second_gamma" else FALLBACK[name]
+    if setting == "gamma":
+        return usual_gamma(preset.kind)
+    if setting == "second_gamma":
+        return default(preset, "gamma")
+    return COMBINED_MIN if setting == "ngram_min" and len(parts(preset)) > 1 else FALLBACK[setting]
+
+
+def by_part(preset: DrafterPreset, name: str) -> dict[str, Any]:
+    """A number that parts of a combination may each have their own of: it says whose it is where that matters.
+
+    name: of the control; the second one is shown only where the preset has a use for it.
+    """
+    setting = name.removeprefix(LATER)
+    kinds = whose(preset, _shared(preset, name))
+    label = f"{LABELS[setting]}: {kinds}" if kinds else LABELS[setting]
+    visible = name == setting or len(names(preset, setting)) > 1
+    return gr.update(value=default(preset, name), label=label, visible=visible)
+
+
+def _shared(preset: DrafterPreset, name: str) -> list[str]:
+    """What the preset calls the control's setting, or settings; of a second one without a use what the first has."""
+    return names(preset, name.removeprefix(LATER))[-1 if name.startswith(LATER) else 0]
 
 
 def first_shape(preset: DrafterPreset, settings: Mapping[str, Any]) -> str:
-    return TREE if settings.get(form.key(preset, "tree")) and form.knows(preset, "tree") else CHAIN
+    return TREE if knows(preset, "tree") and any(settings.get(name) for name in names(preset, "tree")[0]) else CHAIN
 
 
 def first_policy(preset: DrafterPreset, settings: Mapping[str, Any]) -> str:
-    return form.CONFIDENCE if settings.get(form.key(preset, "confidence")) else form.FIXED
+    return form.CONFIDENCE if any(settings.get(name) for name in names(preset, "confidence")[0]) else form.FIXED
 
 
 def policies(preset: DrafterPreset, policy: str) -> Value:
     """The choices of what decides on the draft length: who copies is never more or less sure."""
-    is_unsure = form.knows(preset, "confidence")
+    is_unsure = knows(preset, "confidence")
     offered = [name for name in form.POLICIES if name != form.CONFIDENCE or is_unsure]
     info = "Adaptive asks in each step for the length that paid lately, gamma at most."
     if is_unsure:
@@ -116,8 +144,13 @@ def policies(preset: DrafterPreset, policy: str) -> Value:
     return gr.update(choices=[(POLICY_NAMES[name], name) for name in offered], value=policy, info=info)
 
 
-def threshold(policy: str, **more: Value) -> Value:
-    return gr.update(visible=policy == form.CONFIDENCE, **more)
+def threshold(policy: str, shown: Mapping[str, Any]) -> Value:
+    return {**shown, "visible": policy == form.CONFIDENCE}
+
+
+def choose_policy(policy: str) -> tuple[Value, Value]:
+    """Both thresholds; the second stands in a group of its own, which is shown only where there is a use for it."""
+    return threshold(policy, gr.update()), threshold(policy, gr.update())
 
 
 def rules(shape: str, rule: str) -> Value:

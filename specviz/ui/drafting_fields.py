@@ -49,8 +49,10 @@ def drafting_fields(first: Form, preset: DrafterPreset, gamma: int) -> Made:
             elem_id="shape",
         )
         with _group(shown.tree) as tree, gr.Row():
-            nodes = gr.Number(first.nodes, label="Nodes at most", min_width=90, elem_id="nodes")
-            branches = gr.Number(first.branches, label="Branches per node", min_width=90, elem_id="branches")
+            nodes = gr.Number(min_width=90, elem_id="nodes", **_built(first.nodes))
+            branches = gr.Number(min_width=90, elem_id="branches", **_built(first.branches))
+            later_nodes = gr.Number(min_width=90, elem_id="later-nodes", **_built(first.later_nodes))
+            later_branches = gr.Number(min_width=90, elem_id="later-branches", **_built(first.later_branches))
     gamma_slider = gr.Slider(
         0,
         form.MAX_GAMMA,
@@ -81,6 +83,8 @@ def drafting_fields(first: Form, preset: DrafterPreset, gamma: int) -> Made:
         "shape": shape,
         "nodes": nodes,
         "branches": branches,
+        "later_nodes": later_nodes,
+        "later_branches": later_branches,
         "second_gamma": second_gamma,
     }
     return Made(values, {"ngram": ngram, "exit": exit_group, "shape": shape_group, "tree": tree, "second": second})
@@ -88,21 +92,20 @@ def drafting_fields(first: Form, preset: DrafterPreset, gamma: int) -> Made:
 
 def rule_fields(first: Form, preset: DrafterPreset) -> Made:
     """What decides on the length of drafts, and on what is kept of them."""
-    shown = groups(preset, first.shape).rules
-    with gr.Accordion("Draft length and acceptance", open=False, elem_id="rules", **_built(shown)) as rules:
+    shown = groups(preset, first.shape)
+    with gr.Accordion("Draft length and acceptance", open=False, elem_id="rules", **_built(shown.rules)) as rules:
         policy = gr.Radio(label="The draft length is", elem_id="policy", **_built(first.policy))
-        confidence = gr.Slider(
-            0,
-            1,
-            step=0.05,
-            label="Confidence threshold",
-            info="A draft ends after a token to which the drafter itself gives less.",
-            buttons=[],
-            elem_id="confidence",
-            **_built(first.confidence),
-        )
+        confidence = _threshold("confidence", first.confidence)
+        with _group(shown.later) as later:
+            later_confidence = _threshold("later-confidence", first.later_confidence)
         rule = gr.Radio(label="Acceptance rule", elem_id="rule", **_built(first.rule))
-    return Made({"policy": policy, "confidence": confidence, "rule": rule}, {"rules": rules})
+    values = {"policy": policy, "confidence": confidence, "later_confidence": later_confidence, "rule": rule}
+    return Made(values, {"rules": rules, "later": later})
+
+
+def _threshold(elem_id: str, shown: dict[str, Any]) -> gr.Slider:
+    info = "A draft ends after a token to which the drafter itself gives less."
+    return gr.Slider(0, 1, step=0.05, info=info, buttons=[], elem_id=elem_id, **_built(shown))
 
 
 def _group(shown: dict[str, Any]) -> gr.Column:

@@ -154,7 +154,8 @@ def _wire_settings(controls: Controls, made: Fields) -> None:
     values.pairing.change(controls.choose_pairing, [values.pairing, values.rule], outputs, **AT_ONCE)
     shapes = [values.shape, values.rule]
     values.shape.input(drafting.choose_shape, shapes, [made.groups.tree, values.rule], **AT_ONCE)
-    values.policy.input(drafting.threshold, values.policy, values.confidence, **AT_ONCE)
+    thresholds = [values.confidence, values.later_confidence]
+    values.policy.input(drafting.choose_policy, values.policy, thresholds, **AT_ONCE)
 
 
 def _wire_own(controls: Controls, asking: Asking, made: Fields, fields: OwnFields, status: gr.HTML) -> None:
@@ -228,5 +229,6 @@ def _wire_model(controls: Controls, asking: Asking, made: Fields, status: gr.HTM
     for event in (page.load, made.form.precision.input, made.form.pairing.change, made.form.drafter.input):
         watched = event(controls.watch, model_of(made), status, **WATCHING)
         watched.then(controls.check_memory, form_in, made.memory, **LOOKING)
-    for event in (made.form.gamma.release, made.form.max_new_tokens.release):
+    lengths = made.form.gamma.release, made.form.max_new_tokens.release
+    for event in (*lengths, made.form.shape.input, made.form.nodes.input, made.form.later_nodes.input):
         event(controls.check_memory, form_in, made.memory, **LOOKING)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any, NamedTuple
 
 from specviz import memory, runs
 from specviz.decoding.engine import Settings
 from specviz.decoding.sampling import Sampler
 from specviz.decoding.verify import RULES
-from specviz.drafters import DRAFTERS
+from specviz.drafters import bare
 from specviz.errors import UserError
 from specviz.loaded import Loaded
 from specviz.presets import DrafterPreset, Pairing
 from specviz.prompts import Turn, encode
 from specviz.ui.checks import number, whole
+from specviz.ui.parts import LATER, knows, names, parts
 
 MAX_GAMMA = 16
 MAX_TEMPERATURE = 2
@@ -35,7 +35,7 @@ FIXED, CONFIDENCE, ADAPTIVE = POLICIES = ("fixed", "confidence", "adaptive")  # 
 CHAT, RAW = "chat", "raw"
 DEFAULT, EXACT = "default", "float32"  # number formats
 ELSEWHERE = ("gamma", "source")  # defaults of a preset that are no settings of the drafter itself
-IN_CONTROLS = ("tree", "nodes", "branches", "confidence")  # those that count only where the controls say so
+OF_TREES, OF_CONFIDENCE = ("tree", "nodes", "branches"), ("confidence",)  # those that count where the controls say so
 
 
 class Form(NamedTuple):
@@ -51,9 +51,12 @@ class Form(NamedTuple):
     shape: Any
     nodes: Any
     branches: Any
+    later_nodes: Any  # this and the other later ones: of parts for which the preset has another number
+    later_branches: Any
     second_gamma: Any
     policy: Any
     confidence: Any
+    later_confidence: Any
     rule: Any
     temperature: Any
     top_k: Any
@@ -120,7 +123,7 @@ def read(form: Form, pairings: Mapping[str, Pairing]) -> Ask:
         sampler=_sampler(form),
         seed=whole("The seed", form.seed, 0, MAX_SEED),
         stop_strings=_stops(form.stops),
-        **_rules(preset, form, is_tree=bool(drafter_settings.get(key(preset, "tree")))),
+        **_rules(preset, form, is_tree=any(value for name, value in drafter_settings.items() if bare(name) == "tree")),
     )
     return Ask(
         pairing=pairing,
@@ -140,25 +143,6 @@ def drafter_preset(pairing: Pairing, title: Any) -> DrafterPreset:
         if preset.title == title:
             return preset
     raise UserError(f"Choose a drafter that is offered for {pairing.title}.")
-
-
-def parts(preset: DrafterPreset) -> list[str]:
-    """The kinds that a combination is made of."""
-    return preset.kind.split("+")
-
-
-def knows(preset: DrafterPreset, setting: str) -> bool:
-    """Whether the drafter, or a part of the combination, has that setting."""
-    return any(setting in signature(DRAFTERS[kind]).parameters for kind in parts(preset) if kind in DRAFTERS)
-
-
-def key(preset: DrafterPreset, setting: str) -> str:
-    """What the preset calls the setting: `kind.setting` where it is for one part of a combination only."""
-    return next((name for name in preset.defaults if _bare(name) == setting), setting)
-
-
-def _bare(name: str) -> str:
-    return name.rpartition(".")[2]
 
 
 def _sampler(form: Form) -> Sampler:
@@ -185,8 +169,9 @@ def _stops(value: Any) -> tuple[str, ...]:
 
 def _drafter_settings(preset: DrafterPreset, form: Form) -> dict[str, Any]:
     """The preset's own, with what the controls for them say."""
-    left_out = (*ELSEWHERE, *IN_CONTROLS)
-    settings: dict[str, Any] = {name: value for name, value in preset.defaults.items() if _bare(name) not in left_out}
+    tree, confidence = _tree(preset, form), _confidence(preset, form)
+    left_out = (*ELSEWHERE, *(() if tree else OF_TREES), *(() if confidence else OF_CONFIDENCE))
+    settings: dict[str, Any] = {name: value for name, value in preset.defaults.items() if bare(name) not in left_out}
     if "ngram" in parts(preset):
         shortest = whole("The shortest match", form.ngram_min, 1, MAX_NGRAM)
         longest = whole("The longest match", form.ngram_max, 1, MAX_NGRAM)
@@ -194,12 +179,14 @@ def _drafter_settings(preset: DrafterPreset, form: Form) -> dict[str, Any]:
             raise UserError(f"The shortest match ({shortest}) is longer than the longest ({longest}); swap them.")
         if form.pick not in PICKS:
             raise UserError(f"Choose which match to follow: {' or '.join(PICKS)}.")
-        settings |= {"ngram_min": shortest, "ngram_max": longest, "pick": form.pick}
+        for setting, value in (("ngram_min", shortest), ("ngram_max", longest), ("pick", form.pick)):
+            settings |= dict.fromkeys(names(preset, setting)[0], value)
     if "early-exit" in parts(preset):
-        settings["exit_layer"] = whole("The exit layer", form.exit_layer, 1, 1000)  # the target knows its own limit
+        exit_layer = whole("The exit layer", form.exit_layer, 1, 1000)  # the target knows its own limit
+        settings |= dict.fromkeys(names(preset, "exit_layer")[0], exit_layer)
     if len(parts(preset)) > 1:
         settings["second_gamma"] = whole("The second drafter's draft length", form.second_gamma, 1, MAX_GAMMA)
-    return settings | _tree(preset, form) | _confidence(preset, form)
+    return settings | tree | confidence
 
 
 def _tree(preset: DrafterPreset, form: Form) -> dict[str, Any]:
@@ -209,9 +196,9 @@ def _tree(preset: DrafterPreset, form: Form) -> dict[str, Any]:
         raise UserError(f"Choose the draft's shape: {CHAIN} or {TREE}.")
     if form.shape == CHAIN:
         return {}
-    nodes = whole("The tree's number of nodes", form.nodes, 1, MAX_NODES)
-    branches = whole("The number of branches", form.branches, 1, MAX_BRANCHES)
-    return {key(preset, "tree"): True, key(preset, "nodes"): nodes, key(preset, "branches"): branches}
+    nodes = _by_part(preset, form, "nodes", lambda value: whole("The tree's number of nodes", value, 1, MAX_NODES))
+    branches = _by_part(preset, form, "branches", lambda value: whole("The number of branches", value, 1, MAX_BRANCHES))
+    return dict.fromkeys(names(preset, "tree")[0], True) | nodes | branches
 
 
 def _confidence(preset: DrafterPreset, form: Form) -> dict[str, Any]:
@@ -219,7 +206,14 @@ def _confidence(preset: DrafterPreset, form: Form) -> dict[str, Any]:
         return {}
     if not knows(preset, "confidence"):
         raise UserError(f"{preset.title} is never more or less sure of a token; choose another draft length policy.")
-    return {key(preset, "confidence"): number("The confidence threshold", form.confidence, 0, 1)}
+    return _by_part(preset, form, "confidence", lambda value: number("The confidence threshold", value, 0, 1))
+
+
+def _by_part(preset: DrafterPreset, form: Form, setting: str, check: Callable[[Any], float]) -> dict[str, Any]:
+    """What the two controls of a setting say, the second only where the preset has a use for it."""
+    controls = getattr(form, setting), getattr(form, LATER + setting)
+    shared = zip(names(preset, setting), controls, strict=False)
+    return {name: check(value) for each, value in shared for name in each}
 
 
 def _rules(preset: DrafterPreset, form: Form, is_tree: bool) -> dict[str, Any]:

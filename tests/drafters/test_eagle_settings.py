@@ -33,7 +33,7 @@ def published(folder: Path, target: Target, without: tuple[str, ...] = (), **sai
 
 def test_how_its_layers_are_counted(tmp_path, target):
     weights = published(tmp_path, target)
-    with pytest.raises(UserError, match="so give aux_convention: input if"):
+    with pytest.raises(UserError, match=r"so give aux_convention \(--aux-convention\): input if"):
         make_drafter("eagle", target, {}, weights)
     assert make_drafter("eagle", target, {"aux_convention": "input"}, weights).hidden_layers == (2, 4, 5)
     assert make_drafter("eagle", target, {"aux_convention": "output"}, weights).hidden_layers == (3, 5, 6)
@@ -45,11 +45,18 @@ def test_where_its_residual_branch_starts(tmp_path, target):
     block = json.loads((published(tmp_path, target).path / "config.json").read_text())
     said = {"speculators_model_type": "eagle3", "transformer_layer_config": block}
     weights = published(tmp_path, target, ("norm_before_residual", "norm_output", "norm_before_fc"), **said)
-    with pytest.raises(UserError, match="so give norm_before_residual"):
+    with pytest.raises(UserError, match=r"norm_before_residual: true \(--norm-before-residual\) .* false \(--no-norm-"):
         make_drafter("eagle", target, {}, weights)
     for answer in (True, False):
         made = make_drafter("eagle", target, {"norm_before_residual": answer}, weights)
         assert made.head.config.norm_before_residual is answer
+
+
+@pytest.mark.parametrize("answer", [None, True, False])
+def test_a_file_of_the_authors_layout_that_does_not_say_starts_it_before_the_norm_unless_told(tmp_path, target, answer):
+    weights = published(tmp_path, target, ("norm_before_residual",))
+    made = make_drafter("eagle", target, {"aux_convention": "input", "norm_before_residual": answer}, weights)
+    assert made.head.config.norm_before_residual is bool(answer)
 
 
 def test_in_a_combination_they_are_its_own(tmp_path, target):

@@ -9,7 +9,7 @@ from fakes import tiny_model, tiny_target
 from trained import DRAFT_IDS, exit_adapter, medusa_heads
 
 from specviz import runs
-from specviz.drafters import Assistant, Weights, make_drafter, shipped
+from specviz.drafters import DRAFTERS, Assistant, Weights, make_drafter, settings_of, shipped
 from specviz.drafters.heads.adapter import write_adapter
 from specviz.drafters.heads.medusa import write_medusa
 from specviz.drafters.heads.reduced import reduced_model, write_reduced
@@ -36,6 +36,36 @@ def written(target, tmp_path_factory) -> Path:
 @pytest.fixture
 def at_hand(written, monkeypatch) -> None:
     monkeypatch.setattr(shipped, "SHIPPED", written.parent)
+
+
+def test_every_kind_says_its_settings():
+    shape, sure = {"tree", "nodes", "branches"}, {"source", "confidence"}
+    assert {kind: settings_of(kind) for kind in DRAFTERS} == {
+        "plain": set(),
+        "ngram": {"ngram_min", "ngram_max", "pick", *shape},
+        "early-exit": {"exit_layer", "adapter", *sure},
+        "draft-model": sure,
+        "eagle": {"aux_convention", "norm_before_residual", *shape, *sure},
+        "medusa": {*shape, *sure},
+        "mtp": {*shape, *sure},
+        "library": {"method", "source"},
+    }
+
+
+@pytest.mark.parametrize("kind", ["medusa", "early-exit", "draft-model"])
+def test_weights_for_other_weights_of_the_target_are_noted_after_what_was_said_of_them(written, target, kind):
+    given = Weights(written / kind, "mine", "sha256:mine", ("fetched anew",))
+    assert make_drafter(kind, target, {}, given).notes == ("fetched anew",)
+    config = written / kind / "config.json"
+    said = config.read_text()
+    try:
+        config.write_text(said.replace('"kind":', '"target_weights": "sha256:older", "kind":'))
+        assert make_drafter(kind, target, {}, given).notes == (
+            "fetched anew",
+            "This drafter was made for other weights of Tiny-Chat; it may be accepted a little less often.",
+        )
+    finally:
+        config.write_text(said)
 
 
 def names(drafter) -> list[str]:

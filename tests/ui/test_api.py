@@ -32,7 +32,7 @@ from gradio_client.exceptions import AppError
 from stage import PAIRING, SCRIPT, Actor, Loader, explorer, made, timeless
 
 from specviz import measure, trace
-from specviz.drafters import Plain
+from specviz.drafters import DRAFTERS, Plain
 from specviz.errors import Cancelled, UserError
 from specviz.presets import DrafterPreset, load_pairings
 from specviz.ui import answers, api, build_demo, form, handlers, versus
@@ -253,7 +253,7 @@ def test_where_nothing_is_given_the_drafter_has_its_own_defaults():
 def test_rule_policy_and_tree_arrive_or_are_the_drafters_own(monkeypatch):
     def sure(target, tree=False, nodes=8, branches=4, confidence=0.0): ...
 
-    monkeypatch.setitem(form.DRAFTERS, "sure", sure)
+    monkeypatch.setitem(DRAFTERS, "sure", sure)
     default = load_pairings()[PAIRING]
     preset = DrafterPreset("sure", "Sure", {"tree": True, "nodes": 12, "confidence": 0.3}, "")
     pairings = {PAIRING: replace(default, drafters=(preset,))}
@@ -272,6 +272,17 @@ def test_rule_policy_and_tree_arrive_or_are_the_drafters_own(monkeypatch):
     adaptive = asked(gamma_policy="adaptive", rule="typical")
     assert (adaptive.settings.gamma_policy, adaptive.settings.rule) == ("adaptive", "typical")
     assert "confidence" not in adaptive.drafter_settings
+
+
+def test_a_number_is_for_all_parts_and_each_keeps_its_own_where_none_is_given(monkeypatch):
+    def sure(target, tree=False, nodes=8, branches=4): ...
+
+    monkeypatch.setitem(DRAFTERS, "sure", sure)
+    default, own = load_pairings()[PAIRING], {"tree": True, "ngram.nodes": 6, "sure.nodes": 20}
+    pairings = {PAIRING: replace(default, drafters=(DrafterPreset("ngram+sure", "Both", own, ""),))}
+    for nodes, expected in ((None, own), (9, {**own, "ngram.nodes": 9, "sure.nodes": 9})):
+        settings = read("x", {**api.USUAL, "nodes": nodes}, pairings, measure=True).drafter_settings
+        assert {name: settings[name] for name in own} == expected
 
 
 def test_a_run_by_plain_http_tells_how_far_it_is_and_ends_with_the_answer(server):

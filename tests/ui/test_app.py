@@ -57,3 +57,15 @@ def test_what_cannot_work_ends_with_one_line_and_status_2(arguments, monkeypatch
     output = capsys.readouterr()
     assert end.value.code == 2 and output.out == ""
     assert output.err.count("\n") == 1 and "choose one of" in output.err
+
+
+def test_the_memory_bar_follows_every_control_that_its_figures_depend_on(demo):
+    watched = {
+        (demo.blocks[id].elem_id, event)
+        for handler in demo.fns.values()
+        if handler.name == "check_memory"
+        for id, event in handler.targets
+        if id in demo.blocks
+    }
+    lengths = {("gamma", "release"), ("budget", "release")}
+    assert watched == lengths | {("shape", "input"), ("nodes", "input"), ("later-nodes", "input")}

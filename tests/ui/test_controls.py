@@ -13,7 +13,7 @@ import pytest
 import torch
 from stage import FORM, SCRIPT, Actor, explorer, headline, is_free, last, pieces, run
 
-from specviz.drafters import COMBINED_MIN
+from specviz.drafters import COMBINED_MIN, DRAFTERS
 from specviz.errors import UserError
 from specviz.presets import DrafterPreset, load_pairings
 from specviz.prompts import Turn
@@ -179,7 +179,7 @@ def test_a_drafter_brings_its_settings():
 def test_a_drafter_brings_its_shape_its_policy_and_its_threshold_and_the_rule_stays(monkeypatch):
     def sure(target, tree=False, nodes=8, branches=4, confidence=0.0): ...
 
-    monkeypatch.setitem(form.DRAFTERS, "sure", sure)
+    monkeypatch.setitem(DRAFTERS, "sure", sure)
     made, _ = controls()
     default = made.pairings["smollm2-135m"]
     tree = DrafterPreset("sure", "Tree", {"tree": True, "nodes": 12, "branches": 3, "confidence": 0.3}, "")
@@ -187,7 +187,8 @@ def test_a_drafter_brings_its_shape_its_policy_and_its_threshold_and_the_rule_st
     made.pairings["smollm2-135m"] = replace(default, drafters=(*default.drafters, tree, both))
     groups, starts = chosen(made, "Tree", rule="typical")
     assert (groups.shape["visible"], groups.tree["visible"], groups.second["visible"]) == (True, True, False)
-    assert (starts.shape, starts.nodes, starts.branches) == ("tree", 12, 3)
+    assert (starts.shape, starts.nodes["value"], starts.branches["value"]) == ("tree", 12, 3)
+    assert starts.nodes["label"] == "Nodes at most" and not (starts.later_nodes["visible"] or groups.later["visible"])
     assert (starts.policy["value"], starts.confidence["value"]) == ("confidence", 0.3)
     assert starts.confidence["visible"] is True and starts.rule["value"] == "typical"
     assert chosen(made, "Tree", rule="block")[1].rule["value"] == "token"  # which trees don't have
@@ -196,6 +197,61 @@ def test_a_drafter_brings_its_shape_its_policy_and_its_threshold_and_the_rule_st
     assert (starts.shape, starts.gamma["value"], starts.second_gamma) == ("chain", 6, 3)
     assert starts.ngram_min == COMBINED_MIN, "one token alone says too little where another drafter could draft"
     assert (starts.policy["value"], starts.confidence["visible"], starts.rule["value"]) == ("fixed", False, "block")
+
+
+@pytest.fixture
+def by_part(monkeypatch):
+    """The controls, and a way to offer a combination of two drafters that know trees and confidence."""
+
+    def sure(target, tree=False, nodes=8, branches=4, confidence=0.0): ...
+
+    for kind in ("one", "other"):
+        monkeypatch.setitem(DRAFTERS, kind, sure)
+    made, _ = controls()
+    default = made.pairings["smollm2-135m"]
+
+    def offer(**defaults):
+        settings = {name.replace("__", "."): value for name, value in defaults.items()}
+        both = DrafterPreset("one+other", "Both", settings, "")
+        made.pairings["smollm2-135m"] = replace(default, drafters=(*default.drafters, both))
+        return chosen(made, "Both")
+
+    return offer
+
+
+def labelled(control):
+    return control["label"], control["value"], control["visible"]
+
+
+def test_parts_that_differ_have_a_control_each(by_part):
+    groups, starts = by_part(tree=True, one__nodes=6, other__nodes=20, one__confidence=0.2, other__confidence=0.5)
+    assert starts.shape == "tree" and groups.tree["visible"] is True
+    assert labelled(starts.nodes) == ("Nodes at most: one", 6, True)
+    assert labelled(starts.later_nodes) == ("Nodes at most: other", 20, True)
+    assert labelled(starts.branches) == ("Branches per node", 4, True) and not starts.later_branches["visible"]
+    assert labelled(starts.confidence) == ("Confidence threshold: one", 0.2, True)
+    assert labelled(starts.later_confidence) == ("Confidence threshold: other", 0.5, True)
+    assert (groups.later["visible"], starts.policy["value"]) == (True, "confidence")
+
+
+def test_parts_that_agree_share_one_that_says_so(by_part):
+    groups, starts = by_part(one__tree=True, other__tree=True, one__nodes=6, other__nodes=6, one__confidence=0.2)
+    assert starts.shape == "tree" and labelled(starts.nodes) == ("Nodes at most: one and other", 6, True)
+    assert not (starts.later_nodes["visible"] or groups.later["visible"])
+    assert labelled(starts.confidence) == ("Confidence threshold: one", 0.2, True)
+
+
+def test_a_number_for_all_is_that_of_the_parts_without_their_own(by_part):
+    _, starts = by_part(tree=True, nodes=6, other__nodes=20)
+    assert labelled(starts.nodes) == ("Nodes at most: one", 6, True)
+    assert labelled(starts.later_nodes) == ("Nodes at most: other", 20, True)
+    _, starts = by_part(tree=True, nodes=6)
+    assert labelled(starts.nodes) == ("Nodes at most", 6, True) and not starts.later_nodes["visible"]
+
+
+def test_both_thresholds_are_shown_by_confidence_alone():
+    assert [each["visible"] for each in drafting.choose_policy("confidence")] == [True, True]
+    assert [each["visible"] for each in drafting.choose_policy("adaptive")] == [False, False]
 
 
 def test_what_does_not_go_together_is_not_offered():
@@ -328,13 +384,17 @@ def test_a_model_that_cannot_be_loaded_is_said_in_one_sentence(error, text):
 
 
 def test_the_memory_bar_stands_once_the_model_is_there_and_the_form_is_right():
-    made, _ = controls()
+    made, loader = controls()
     assert made.check_memory((), *FORM) == ""
     list(made.watch("smollm2-135m", "N-gram lookup", "default"))
     bar = json.loads(made.check_memory((), *FORM))
     assert bar["fits"] is True and [part["name"] for part in bar["parts"]] == ["target", "drafter", "KV cache", "rest"]
     more = json.loads(made.check_memory((), *FORM._replace(max_new_tokens=512)))
     assert more["parts"][2]["bytes"] > bar["parts"][2]["bytes"]
+    wide = json.loads(made.check_memory((), *FORM._replace(shape="tree", nodes=64)))
+    chain, tree = (each["parts"][-1]["bytes"] for each in (bar, wide))
+    vocabulary = loader.loaded.target.vocab_size
+    assert tree - chain == (64 - FORM.gamma) * vocabulary * 4, "a row of logits for every node"
     assert made.check_memory((), *FORM._replace(prompt="")) == ""
 
 

@@ -9,6 +9,7 @@ import pytest
 from stage import FORM, explorer, headline, is_ready, run
 
 from specviz.decoding.sampling import Sampler
+from specviz.drafters import DRAFTERS
 from specviz.errors import UserError
 from specviz.presets import DrafterPreset, load_pairings
 from specviz.ui import form
@@ -101,7 +102,7 @@ def pairings(monkeypatch):
 
     def sure(target, tree=False, nodes=8, branches=4, confidence=0.0, exit_layer=1): ...
 
-    monkeypatch.setitem(form.DRAFTERS, "sure", sure)
+    monkeypatch.setitem(DRAFTERS, "sure", sure)
     default = load_pairings()["smollm2-135m"]
     plain = next(each for each in default.drafters if each.kind == "plain")
     return {default.id: replace(default, drafters=(plain, SURE, BOTH))}
@@ -164,13 +165,76 @@ def test_what_a_preset_sets_for_one_part_is_set_for_that_part_only(pairings):
         form.read(asked._replace(rule="block"), pairings)
 
 
+def by_part(pairings, **defaults):
+    """The tree's settings of a combination of two such drafters, whose preset has these defaults."""
+    (id, pairing), settings = next(iter(pairings.items())), {k.replace("__", "."): v for k, v in defaults.items()}
+    pairings[id] = replace(pairing, drafters=(replace(BOTH, kind="sure+other", defaults=settings),))
+    asked = FORM._replace(drafter=BOTH.title, shape="tree", nodes=5, later_nodes=7, branches=2, later_branches=3)
+    found = form.read(asked._replace(policy="confidence", confidence=0.1, later_confidence=0.9), pairings)
+    chain = form.read(FORM._replace(drafter=BOTH.title), pairings).drafter_settings
+    assert not any(value for name, value in chain.items() if name != "second_gamma" and "exit" not in name)
+    return {name: value for name, value in found.drafter_settings.items() if name not in ("second_gamma", "exit_layer")}
+
+
+@pytest.mark.parametrize(
+    ("defaults", "expected"),
+    [
+        (
+            {"sure__nodes": 6, "other__nodes": 20},
+            {"tree": True, "sure.nodes": 5, "other.nodes": 7, "branches": 2, "confidence": 0.1},
+        ),
+        (
+            {"sure__nodes": 6, "other__nodes": 6, "sure__branches": 3, "other__branches": 4},
+            {
+                **{"tree": True, "sure.nodes": 5, "other.nodes": 5},
+                **{"sure.branches": 2, "other.branches": 3, "confidence": 0.1},
+            },
+        ),
+        (
+            {"nodes": 6, "other__nodes": 20, "sure__confidence": 0.3, "other__confidence": 0.5},
+            {
+                **{"tree": True, "nodes": 5, "other.nodes": 7, "branches": 2},
+                **{"sure.confidence": 0.1, "other.confidence": 0.9},
+            },
+        ),
+        (
+            {"sure__tree": False, "other__tree": True, "other__nodes": 20},
+            {"sure.tree": False, "other.tree": True, "other.nodes": 5, "branches": 2, "confidence": 0.1},
+        ),
+    ],
+)
+def test_each_part_gets_what_its_control_says(pairings, monkeypatch, defaults, expected):
+    monkeypatch.setitem(DRAFTERS, "other", lambda target, tree, nodes, branches, confidence: None)
+    assert by_part(pairings, **defaults) == expected
+
+
+def test_of_three_parts_that_differ_the_third_stays_as_it_is_and_is_off_with_the_others(pairings, monkeypatch):
+    for kind in ("other", "third"):
+        monkeypatch.setitem(DRAFTERS, kind, lambda target, tree, nodes, confidence: None)
+    (id, pairing), kinds = next(iter(pairings.items())), ("sure", "other", "third")
+    defaults = {f"{kind}.confidence": value for kind, value in zip(kinds, (0.3, 0.5, 0.7), strict=True)}
+    pairings[id] = replace(pairing, drafters=(replace(BOTH, kind="+".join(kinds), defaults=defaults),))
+    asked = FORM._replace(drafter=BOTH.title, policy="confidence", confidence=0.1, later_confidence=0.9)
+    settings = form.read(asked, pairings).drafter_settings
+    assert [settings[f"{kind}.confidence"] for kind in kinds] == [0.1, 0.9, 0.7]
+    assert form.read(asked._replace(policy="fixed"), pairings).drafter_settings == {"second_gamma": 4}
+
+
+def test_a_setting_that_the_preset_has_for_the_one_part_that_takes_it_follows_its_control(pairings):
+    (id, pairing), defaults = next(iter(pairings.items())), {"ngram.ngram_min": 2, "sure.exit_layer": 2}
+    pairings[id] = replace(pairing, drafters=(replace(BOTH, defaults=defaults),))
+    asked = FORM._replace(drafter=BOTH.title, ngram_min=3, ngram_max=4)
+    settings = form.read(asked, pairings).drafter_settings
+    assert settings == {"ngram.ngram_min": 3, "ngram_max": 4, "pick": "recent", "sure.exit_layer": 2, "second_gamma": 4}
+
+
 def test_plain_decoding_has_neither_rule_nor_policy(pairings):
     plain = form.read(FORM._replace(drafter="No drafter", rule="typical", policy="confidence"), pairings)
     assert (plain.drafter_settings, plain.settings.rule) == ({}, "token")
 
 
 def test_a_policy_that_the_drafter_has_not_is_refused(pairings, monkeypatch):
-    monkeypatch.setitem(form.DRAFTERS, "sure", lambda target, exit_layer=1: None)
+    monkeypatch.setitem(DRAFTERS, "sure", lambda target, exit_layer=1: None)
     sentence = "Sure is never more or less sure of a token; choose another draft length policy."
     with pytest.raises(UserError, match=f"^{sentence}$"):
         form.read(FORM._replace(drafter="Sure", policy="confidence"), pairings)

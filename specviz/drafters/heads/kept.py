@@ -53,6 +53,12 @@ def bound_head(
         return found.head
 
 
+def is_kept(folder: Path, target: Target) -> bool:
+    """Whether the folder's head is in memory, bound to the target."""
+    with _lock:
+        return any(each.target() is target and each.key[0] == folder.resolve() for each in _kept)
+
+
 def _forget(target: ref[Target]) -> None:
     with _lock:
         _kept[:] = [each for each in _kept if each.target is not target]

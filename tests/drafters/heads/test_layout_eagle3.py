@@ -156,7 +156,7 @@ def aux(ids: object) -> dict[str, Any]:
 def test_explicit_layers_ask_how_they_are_counted(tmp_path):
     save(tmp_path, aux([1, 3, 4]), eagle3_tensors())
     config = target_of().config
-    with pytest.raises(UserError, match="so give aux_convention: input if"):
+    with pytest.raises(UserError, match=r"so give aux_convention \(--aux-convention\): input if"):
         read_head(tmp_path, config)
     assert read_head(tmp_path, config, aux_convention="input").config.hidden_layers == (1, 3, 4)
     assert read_head(tmp_path, config, aux_convention="output").config.hidden_layers == (2, 4, 5)

@@ -60,7 +60,7 @@ def read(checkpoint: Checkpoint, target: TargetSizes, options: Options) -> Parts
     config = checkpoint.config
     eagle = entry(config, "eagle_config", checkpoint.where)
     settings = {**config, **eagle}
-    residual = flag(settings, "norm_before_residual", checkpoint.where)
+    residual = flag(settings, "norm_before_residual", checkpoint.where, options.norm_before_residual)
     return read_wide(checkpoint, config, settings, target, options, None, bool(residual))
 
 

@@ -37,7 +37,8 @@ def read(checkpoint: Checkpoint, target: TargetSizes, options: Options) -> Parts
     if residual is None:
         raise UserError(
             f"The drafter in {where} does not say where its residual branch starts, and engines assume different "
-            "things, so give norm_before_residual: true for most published heads, false if it was trained without."
+            "things, so give norm_before_residual: true (--norm-before-residual) for most published heads, false "
+            "(--no-norm-before-residual) if it was trained without."
         )
     return read_wide(checkpoint, block, settings, target, options, "input", residual)
 

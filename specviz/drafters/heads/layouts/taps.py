@@ -38,8 +38,8 @@ def tapped_layers(
     if convention is None:
         raise UserError(
             f"The drafter in {where} names its target's layers {brief(ids)} without saying how they are counted, so "
-            "give aux_convention: input if they are the layers that the states enter (vLLM), output if they are those "
-            "that the states leave (SGLang, SpecForge)."
+            "give aux_convention (--aux-convention): input if they are the layers that the states enter (vLLM), output "
+            "if they are those that the states leave (SGLang, SpecForge)."
         )
     layers = [index + (convention == "output") for index in ids]
     if layers != sorted(set(layers)):
