@@ -12,6 +12,7 @@ import torch
 from specviz.comparison import Comparison, Divergence, Lap, Phases
 from specviz.decoding.draft import Draft
 from specviz.decoding.engine import Settings, decode
+from specviz.decoding.policy import Reading
 from specviz.drafters.base import Drafter
 from specviz.drafters.plain import Plain
 from specviz.errors import Cancelled
@@ -149,9 +150,11 @@ def _mean_verify_cost(phased: Sequence[Step], plain: Sequence[Step]) -> float | 
 def cost_ratio(phased: Sequence[Step], plain: Sequence[Step]) -> float | None:
     """c: seconds of drafting per draft token over the median plain verify pass; both runs with phases.
 
-    The first step, which holds the drafter's prefill, is left out. None if nothing was drafted after it.
+    Steps without a draft are left out, and those in which a drafter has read the prompt: the first one, and the first
+    that is by another drafter. None if nothing was drafted besides.
     """
-    steps = [step for step in phased[1:] if step.draft_s is not None and step.gamma_used]
+    reading = Reading()
+    steps = [step for step in phased if not reading.is_in(step) and step.draft_s is not None and step.gamma_used]
     drafted = sum(step.gamma_used for step in steps)
     singles = [step.verify_s for step in plain if step.verify_s is not None]
     return sum(step.draft_s or 0 for step in steps) / drafted / median(singles) if drafted and singles else None

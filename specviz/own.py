@@ -9,7 +9,7 @@ from math import ceil
 import torch
 
 from specviz import memory
-from specviz.drafters import usual_gamma
+from specviz.drafters import SELF, usual_gamma
 from specviz.drafters.draft_model import compare_vocabularies
 from specviz.drafters.pair import check_pair, check_target, head_bytes
 from specviz.errors import UserError
@@ -24,7 +24,6 @@ from specviz.models.sources import drafter_of, examine, examine_drafter, own_mod
 from specviz.presets import DrafterPreset, ModelSource, Pairing, Setting
 from specviz.refusals import refused_as
 
-ITSELF = "self"  # the target as its own drafter
 MAX_BLOCK = 16  # tokens that a DFlash model is asked for at once, where its blocks are larger
 EXIT_SHARE = 0.8  # of the layers, where early exit starts out: earlier ones of untrained models guess too poorly
 
@@ -170,5 +169,5 @@ def _drafters(target: Examined, drafter: Examined | None, kind: str) -> Iterator
         yield DrafterPreset("early-exit", "Early exit", exits, leaves)
     twice = "Accepts everything and never pays: a draft token costs as much as a target step."
     yield DrafterPreset(
-        "draft-model", "The target itself", {"source": ITSELF, "gamma": usual_gamma("draft-model")}, twice
+        "draft-model", "The target itself", {"source": SELF, "gamma": usual_gamma("draft-model")}, twice
     )

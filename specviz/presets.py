@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import yaml
 
+from specviz.drafter_settings import check_setting
 from specviz.errors import UserError
 
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
@@ -116,6 +117,16 @@ def pairing(id: str) -> Pairing:
     return known[id]
 
 
+def nearest(pairing: Pairing, kind: str, settings: Mapping[str, Any]) -> DrafterPreset | None:
+    """Of the pairing's drafters of that kind the one whose defaults have most of the settings; None if it has none."""
+    of_kind = [preset for preset in pairing.drafters if preset.kind == kind]
+    return max(
+        of_kind,
+        key=lambda preset: sum(preset.defaults.get(name) == value for name, value in settings.items()),
+        default=None,
+    )
+
+
 def _pairing(raw: object, where: str) -> Pairing:
     keys = {"id": str, "title": str, "memory_mb": int, "hardware": str}
     entry = read_entry(raw, where, {**keys, "target": dict, "drafters": list}, optional={"chat": bool})
@@ -171,13 +182,14 @@ def takes_head(kind: str) -> bool:
 
 
 def check_drafter(kind: str, settings: Mapping[Any, Any], where: str) -> None:
-    """Raise UserError for a kind that there is not, or for settings that are no plain values by name."""
+    """Raise UserError for a kind that there is not, for settings that are no plain values by name, or out of bounds."""
     unknown = [part for part in kind.split("+") if part not in DRAFTER_KINDS]
     if unknown:
         raise UserError(f"{where}: unknown kind {unknown[0]!r}, so make it one of: {', '.join(DRAFTER_KINDS)}.")
     for name, value in settings.items():
         if not isinstance(name, str) or not isinstance(value, Setting):
             raise UserError(f"{where}: the setting {name!r} must be a number, a text or true/false, so correct it.")
+        check_setting(name, value, f"{where}: {name}")
 
 
 def _read_sourced(raw: object, where: str, required: Mapping[str, type]) -> dict[str, Any]:

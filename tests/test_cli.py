@@ -55,7 +55,7 @@ def run(capsys, *arguments: str) -> dict:
 
 @pytest.mark.parametrize("drafter", ["plain", "ngram", "early-exit", "draft-model"])
 def test_keys_and_consistency(target, capsys, drafter):
-    options = ("--exit-layer", "2") if drafter == "early-exit" else ()
+    options = {"early-exit": ("--exit-layer", "2"), "draft-model": ("--drafter-path", "self")}.get(drafter, ())
     result = run(capsys, "--drafter", drafter, "--baseline", "--repeats", "1", *options)
     for key, names in KEYS.items():
         assert list(result[key] if key else result) == names.split(), key
@@ -72,7 +72,8 @@ def test_keys_and_consistency(target, capsys, drafter):
 
 
 def test_phases_bring_cost_ratio_and_verify_cost(target, capsys):
-    result = run(capsys, "--drafter", "draft-model", "--gamma", "2", "--baseline", "--repeats", "1", "--phases")
+    itself = ("--drafter", "draft-model", "--drafter-path", "self")
+    result = run(capsys, *itself, "--gamma", "2", "--baseline", "--repeats", "1", "--phases")
     assert result["cost_ratio"] > 0 and result["verify_cost"] > 0
     assert result["run"]["synchronised"] is True
     timing = result["timing"]
@@ -110,8 +111,9 @@ def test_a_tree_a_rule_and_a_policy_reach_the_header(target, capsys):
     tree = run(capsys, "--drafter", "ngram", "--tree", "--nodes", "6", "--branches", "2", "--rule", "typical")["run"]
     assert {"tree": True, "nodes": 6, "branches": 2}.items() <= tree["drafter_settings"].items()
     assert (tree["rule"], tree["lossless"], tree["gamma_policy"]) == ("typical", False, "fixed")
-    sure = run(capsys, "--drafter", "draft-model", "--gamma-policy", "confidence", "--rule", "block")["run"]
-    assert sure["drafter_settings"]["confidence"] == 0.4 and sure["gamma"] == 4, "the preset's"
+    itself = ("--drafter", "draft-model", "--drafter-path", "self")
+    sure = run(capsys, *itself, "--gamma-policy", "confidence", "--rule", "block")["run"]
+    assert sure["drafter_settings"]["confidence"] == 0.4 and sure["gamma"] == 2, "the preset's"
     assert (sure["rule"], sure["lossless"], sure["gamma_policy"]) == ("block", True, "confidence")
     assert run(capsys, "--gamma-policy", "adaptive")["run"]["gamma_policy"] == "adaptive"
 

@@ -55,6 +55,21 @@ def test_an_option_is_for_all_parts_and_what_is_left_out_stays_part_by_part(monk
     assert options.gamma_policy == (arguments[1] if arguments[:1] == ["--gamma-policy"] else "confidence")
 
 
+@pytest.mark.parametrize(
+    ("kind", "option", "value", "wanted"),
+    [
+        ("draft-model", "--confidence", "nan", "a number from 0 to 1"),
+        ("draft-model", "--confidence", "-3", "a number from 0 to 1"),
+        ("ngram+eagle", "--confidence", "7", "a number from 0 to 1"),
+        ("ngram", "--nodes", "65", "a whole number from 1 to 64"),
+        ("ngram+eagle", "--second-gamma", "0", "a whole number from 1 to 64"),
+    ],
+)
+def test_an_option_out_of_bounds_is_refused_before_anything_is_loaded(monkeypatch, kind, option, value, wanted):
+    with pytest.raises(UserError, match=rf"^{option} is {value}(\.0)?; give {wanted}\.$"):
+        settled(monkeypatch, pairing(), "--drafter", kind, f"{option}={value}")
+
+
 def test_a_tree_of_one_part_has_a_shape(monkeypatch):
     offered = pairing(ngram_eagle={"eagle.tree": True, "eagle.nodes": 20})
     options = settled(monkeypatch, offered, "--drafter", "ngram+eagle", "--branches", "2")

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "specviz"
 # the engine, where a run ends, its clock and its record.
 ENGINE_HALF = (
     ("errors",),
-    ("trace", "comparison", "decoding.sampling", "decoding.draft", "presets", "recordings"),
+    ("drafter_settings", "trace", "comparison", "decoding.sampling", "decoding.draft", "presets", "recordings"),
     ("decoding.verify", "models", "memory", "refusals"),
     ("prompts",),
     ("drafters",),

@@ -14,6 +14,7 @@ from specviz.decoding.sampling import Sampler
 from specviz.drafters import DraftModel, NGram, Plain
 from specviz.errors import Cancelled
 from specviz.measure import compare, cost_ratio, first_divergence, verify_cost, where_time_goes
+from specviz.trace import Step
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
@@ -205,6 +206,28 @@ def test_cost_ratio_leaves_the_first_step_out(target):
     assert cost_ratio(steps[:1], plain) is None and cost_ratio(steps, []) is None
     assert cost_ratio(plain, plain) is None, "nothing was drafted"
     assert verify_cost(steps, plain) > 0 and verify_cost(plain, plain) is None
+
+
+def test_cost_ratio_leaves_out_where_a_drafter_of_several_reads_the_prompt():
+    """It does when its turn comes, and again after the run was left and gone on with."""
+
+    def drafted(by: str, seconds: float, **changed: float) -> Step:
+        made = hand_made("aa", draft_s=seconds, verify_s=1.0, **changed)
+        return replace(made, nodes=tuple(replace(node, by=by) for node in made.nodes))
+
+    nothing = hand_made("", draft_s=30.0, verify_s=1.0)
+    steps = [
+        drafted("ngram", 0.5, prefill_s=1.0),
+        nothing,
+        drafted("eagle", 50.0),
+        drafted("eagle", 0.75),
+        drafted("ngram", 0.25),
+    ]
+    plain = [hand_made("", draft_s=0.0, verify_s=1.0)]
+    assert cost_ratio(steps, plain) == (0.75 + 0.25) / 4
+    gone_on = [drafted("ngram", 10.0, prefill_s=1.0), drafted("eagle", 50.0), drafted("eagle", 1.0)]
+    assert cost_ratio(steps + gone_on, plain) == (0.75 + 0.25 + 1.0) / 6
+    assert cost_ratio(steps[:3], plain) is None
 
 
 def test_where_time_goes_is_per_token():

@@ -28,12 +28,20 @@ from specviz.trace import Step
 PAIRINGS = load_pairings()
 PROMPT = "the cat sat on the mat and the dog sat on"
 BUDGET = 40
-ELSEWHERE = ("gamma", "source")  # defaults that are no settings of the drafter itself
+# Of the default pairing: what comes along is for the real target alone, and is tested with that.
+SHIPPED = (
+    "N-gram lookup, else EAGLE head",
+    "EAGLE head",
+    "Multi-token prediction",
+    "Medusa heads",
+    "Small draft model",
+    "Early exit with adapter",
+)
 CASES = [
     pytest.param(pairing, preset, id=f"{pairing.id}, {preset.title}")
     for pairing in PAIRINGS.values()
     for preset in pairing.drafters
-    if preset.kind != "plain"
+    if preset.kind != "plain" and not (pairing.id == "smollm2-135m" and preset.title in SHIPPED)
 ]
 
 
@@ -75,7 +83,7 @@ def shelf(tmp_path_factory) -> Shelf:
 
 def scaled(pairing: Pairing, preset: DrafterPreset) -> dict[str, object]:
     """The preset's settings, for a target with fewer layers."""
-    settings = {name: value for name, value in preset.defaults.items() if name not in ELSEWHERE}
+    settings = {name: value for name, value in preset.defaults.items() if name != "gamma"}
     if "exit_layer" in settings:
         real = full(pairing.target).num_hidden_layers
         layers = standins.layers(pairing.target.hub.repo, "target")
@@ -167,7 +175,7 @@ def test_the_pairings_cover_families_and_kinds():
     assert any("quantization_config" in shape.config for shape in shapes)
     methods = {preset.defaults.get("method") for pairing in PAIRINGS.values() for preset in pairing.drafters}
     assert methods == {None, "universal", "mtp"}
-    kinds = {preset.kind for pairing in PAIRINGS.values() for preset in pairing.drafters}
+    kinds = {part for pairing in PAIRINGS.values() for preset in pairing.drafters for part in preset.kind.split("+")}
     assert kinds == {"plain", "ngram", "early-exit", "draft-model", "library", "eagle", "medusa", "mtp"}
     for pairing in PAIRINGS.values():
         assert pairing.drafters[0].kind == "plain" and any(preset.kind == "ngram" for preset in pairing.drafters)

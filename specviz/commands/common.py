@@ -12,9 +12,9 @@ import transformers
 from specviz import loaded, measure, runs
 from specviz.commands.drafting import drafter_settings, preset_defaults, preset_of, settle_drafter, settled_gamma
 from specviz.comparison import Comparison
-from specviz.drafters import ASSISTED, WEIGHTED, Weights
+from specviz.drafters import ASSISTED, SELF, WEIGHTED, Weights
 from specviz.models.sources import drafter_of, own_model
-from specviz.own import ITSELF, own_pairing
+from specviz.own import own_pairing
 from specviz.presets import DrafterPreset, pairing
 
 __all__ = ["compare", "drafter_settings", "load", "progress", "say", "settle_drafter", "settled_gamma"]
@@ -30,16 +30,16 @@ def load(options: argparse.Namespace) -> loaded.Loaded:
     named = getattr(options, "drafter_path", None) if takers & {*drafting.split("+")} else None
     if getattr(options, "target", None) is None:
         chosen = pairing(options.pairing)
-        if named not in (None, ITSELF):
+        if named not in (None, SELF):
             model = drafter_of(own_model(named), drafting, offline=options.offline, progress=where["progress"])
             named_one = DrafterPreset(drafting, model.name, preset_defaults(drafting, chosen), "", model)
             chosen = replace(chosen, drafters=(named_one, *chosen.drafters))
         offered = preset_of(drafting, chosen)
-        drafts = offered.model if offered and named != ITSELF else None
+        drafts = offered.model if offered and named != SELF else None
         return _with_its_own(loaded.load(chosen, drafts, **where), drafting, named)
     if drafting == "draft-model" and named is None:
         say("no --drafter-path is given, so the target drafts for itself")
-    found = own_pairing(options.target, "" if named in (None, ITSELF) else named, kind=drafting, **where)
+    found = own_pairing(options.target, "" if named in (None, SELF) else named, kind=drafting, **where)
     if found.note:
         say(found.note)
     drafts = found.drafter.source if found.drafter else found.head
@@ -48,7 +48,7 @@ def load(options: argparse.Namespace) -> loaded.Loaded:
 
 def _with_its_own(found: loaded.Loaded, drafting: str, named: str | None) -> loaded.Loaded:
     """The target with the prediction layers of its own checkpoint as the head, if those are what is to draft."""
-    if named != ITSELF or "mtp" not in drafting.split("+"):
+    if named != SELF or "mtp" not in drafting.split("+"):
         return found
     return replace(found, head=Weights(found.folder, found.target.name, found.target.weights))
 

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from specviz.drafters import ASSISTED, DRAFTERS, TREES, WEIGHTED, bare, usual_gamma
+from specviz.drafter_settings import check_setting
+from specviz.drafters import ASSISTED, DRAFTERS, SELF, TREES, WEIGHTED, bare, usual_gamma
 from specviz.errors import UserError
 from specviz.presets import DrafterPreset, Pairing, pairing
 
@@ -31,7 +32,7 @@ SHAPE = ("tree", "nodes", "branches")
 
 
 def settle_drafter(options: argparse.Namespace) -> None:
-    """Fill in the drafter where none is named; refuse an unknown one, and options that it would pass over.
+    """Fill in the drafter where none is named; refuse an unknown one, and options out of bounds or passed over by it.
 
     Raises UserError, one sentence.
     """
@@ -45,14 +46,19 @@ def settle_drafter(options: argparse.Namespace) -> None:
             f"--drafter-path names a model or a head that drafts, and {options.drafter} takes none; leave one of them "
             "out."
         )
-    for option, (_, takers) in OPTIONS.items():
-        if getattr(options, option, None) is not None and not {*kinds} & {*takers}:
-            flag = f"--{option.replace('_', '-')}"
+    for option, (setting, takers) in OPTIONS.items():
+        value, flag = getattr(options, option, None), f"--{option.replace('_', '-')}"
+        if value is None:
+            continue
+        if not {*kinds} & {*takers}:
             raise UserError(
                 f"{flag} is of the drafter {' or '.join(takers)}; add --drafter {takers[0]}, or leave it out."
             )
-    if getattr(options, "second_gamma", None) is not None and len(kinds) == 1:
-        raise UserError("--second-gamma is for combinations such as ngram+eagle; leave it out.")
+        check_setting(setting, value, flag)
+    if (second := getattr(options, "second_gamma", None)) is not None:
+        if len(kinds) == 1:
+            raise UserError("--second-gamma is for combinations such as ngram+eagle; leave it out.")
+        check_setting("second_gamma", second, "--second-gamma")
     usual = preset_defaults(options.drafter, _named_pairing(options))
     _settle_policy(options, usual)
     if "ngram" in kinds:
@@ -106,6 +112,8 @@ def drafter_settings(options: argparse.Namespace, pairing: Pairing) -> dict[str,
     if getattr(options, "drafter_path", None) is not None:
         left_out.add("source")
     settings = _without(left_out, usual)
+    if getattr(options, "drafter_path", None) == SELF and "draft-model" in kinds:
+        settings["source"] = SELF
     for option, (setting, takers) in OPTIONS.items():
         value = getattr(options, option, None)
         if value is not None and {*kinds} & {*takers}:  # for all parts, also where the preset has it part by part

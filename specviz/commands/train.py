@@ -16,12 +16,16 @@ from specviz.errors import UserError
 from specviz.models.target import Target
 from specviz.own import own_pairing
 from specviz.presets import pairing
+from specviz.refusals import refused_as
 from specviz.training import card
 from specviz.training.data import extract_data, sample_data, usual_layers
 from specviz.training.dataset import Dataset
 from specviz.training.options import KINDS
+from specviz.training.output import writing
 from specviz.training.tasks import DraftModelTask, ExitTask, HeadTask, MedusaTask, Task
 from specviz.training.trainer import Plan, Progress, train
+
+MOST_PASSES = 1000  # far beyond any draft
 
 
 def command(options: argparse.Namespace) -> None:
@@ -31,6 +35,8 @@ def command(options: argparse.Namespace) -> None:
         if options.threads < 1:
             raise UserError(f"--threads is {options.threads}; give 1 or more.")
         torch.set_num_threads(options.threads)
+    if not -(2**63) <= options.seed < 2**63:
+        raise UserError(f"--seed is {options.seed}; give a whole number of at most 63 bits.")
     target = _target(options)
     if options.what == "data":
         _data(options, target)
@@ -71,7 +77,7 @@ def _train(options: argparse.Namespace, target: Target) -> None:
         raise UserError(
             f"{options.data} was made with other weights ({data.about.target}) than {target.name} has; make it anew."
         )
-    answers = sum(place.length - place.prompt_length for place in data.training)
+    answers = data.answer_tokens
     say(f"{len(data.training):,} conversations to train on, {answers:,} answer tokens, {len(data.held_out)} held out")
     _check(options)
     d2t = data.frequent(options.draft_vocab, sorted(target.stop_tokens), target.vocab_size).to(target.device)
@@ -98,29 +104,37 @@ def _check(options: argparse.Namespace) -> None:
         value = getattr(options, name, None)
         if value is not None and not 0 < value < 1e12:
             raise UserError(f"--{name.replace('_', '-')} is {value}; give a number above 0.")
+    if getattr(options, "passes", 1) > MOST_PASSES:
+        raise UserError(f"--passes is {options.passes}; give up to {MOST_PASSES}.")
+    if not 0 <= options.checkpoint_minutes < 1e12:
+        raise UserError(f"--checkpoint-minutes is {options.checkpoint_minutes}; give a number of minutes from 0 on.")
     if not 0 < options.learning_rate < 1:
         raise UserError(f"--learning-rate is {options.learning_rate}; give a number between 0 and 1.")
 
 
 def _task(options: argparse.Namespace, target: Target, d2t: torch.Tensor) -> Task:
     count = int(target.config.num_hidden_layers)
-    if options.what == "eagle3":
-        layers = options.layers or (min(2, count), count // 2, count)
-        return HeadTask(target, d2t, "eagle3", layers, options.passes)
-    if options.what == "mtp":
-        return HeadTask(target, d2t, "mtp", (count,), options.passes)
     if options.what == "medusa":
         return MedusaTask(target, d2t, options.heads, options.blocks)
-    if options.what == "draft-model":
-        return DraftModelTask(target, d2t, options.layers_from)
-    return ExitTask(target, d2t, options.exit_layer, options.width or int(target.config.hidden_size))
+    # The others are built as the target is, or begin as parts of it: they need parts by the names that Llama's have.
+    problem = f"{target.name} is no model that {KINDS[options.what]} can be trained for"
+    with refused_as(problem, "so choose one built as Llama is, such as Mistral, Qwen or SmolLM, or train medusa"):
+        if options.what == "eagle3":
+            layers = options.layers or (min(2, count), count // 2, count)
+            return HeadTask(target, d2t, "eagle3", layers, options.passes)
+        if options.what == "mtp":
+            return HeadTask(target, d2t, "mtp", (count,), options.passes)
+        if options.what == "draft-model":
+            return DraftModelTask(target, d2t, options.layers_from)
+        return ExitTask(target, d2t, options.exit_layer, options.width or int(target.config.hidden_size))
 
 
 def _write(options: argparse.Namespace, target: Target, task: Task, data: Dataset, done: Progress) -> None:
     folder: Path = options.out / "drafter"
     called = _command_line()
-    task.write(folder, card.about(options.what, target, done, options.seed, called))
-    card.write(folder, options.what, target, data, done, options.seed, called)
+    with writing(folder):
+        task.write(folder, card.about(options.what, target, done, options.seed, called))
+        card.write(folder, options.what, target, data, done, options.seed, called)
     kind = card.KINDS.get(options.what, options.what)
     say(f"written to {folder}: {KINDS[options.what]}; try it with run --drafter {kind} --drafter-path {folder}")
 

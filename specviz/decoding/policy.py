@@ -56,6 +56,7 @@ class Adaptive:
         self.longest = longest
         self._acceptance = _Acceptance(longest)
         self._verify, self._draft = _Cost(FURTHER_VERIFIED), _Cost(1.0)
+        self._reading = Reading()
         self._breadth = 1.0  # draft tokens per unit of depth: 1 in a chain, more in a tree
         self._undrafted, self._patience = 0, PROBE_AFTER
 
@@ -73,11 +74,10 @@ class Adaptive:
         if step.nodes:
             self._acceptance.add(step)
             self._breadth = DECAY * self._breadth + (1 - DECAY) * len(step.nodes) / step.gamma_used
-        if step.prefill_s is not None:
-            return  # in the step after a prefill the drafter reads the prompt as well
-        if verify_s is not None:
+        has_read = self._reading.is_in(step)
+        if verify_s is not None and step.prefill_s is None:
             self._verify.add(len(step.nodes) + 1, verify_s)
-        if draft_s is not None and step.nodes:
+        if draft_s is not None and step.nodes and not has_read:
             self._draft.add(step.gamma_used, draft_s)
 
     def _best(self) -> int:
@@ -91,6 +91,24 @@ class Adaptive:
             if (rate := tokens / (self._verify.of(1 + gamma * self._breadth) + drafting)) > most:
                 best, most = gamma, rate
         return best
+
+
+class Reading:
+    """Finds the steps whose drafting holds a reading of the prompt: it is told every step of a run, in order.
+
+    Such is the first step after a prefill. So is the first draft since then of each drafter of a combination, which
+    reads the prompt only when its turn comes.
+    """
+
+    def __init__(self) -> None:
+        self._have_read: set[str | None] = set()
+
+    def is_in(self, step: Step) -> bool:
+        if step.prefill_s is not None:
+            self._have_read = set()
+        new = {node.by for node in step.nodes} - self._have_read
+        self._have_read |= new
+        return bool(new) or step.prefill_s is not None
 
 
 class _Acceptance:

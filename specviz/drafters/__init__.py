@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from specviz.drafter_settings import check_setting
 from specviz.drafters.base import Assistant, Context, Drafter, Weights
 from specviz.drafters.combined import Combined
 from specviz.drafters.draft_model import DraftModel
@@ -34,6 +35,7 @@ from specviz.models.target import Target
 __all__ = [
     "ASSISTED",
     "DRAFTERS",
+    "SELF",
     "TREES",
     "WEIGHTED",
     "Assistant",
@@ -72,7 +74,8 @@ def make_drafter(kind: str, target: Target, settings: Mapping[str, Any], assista
     kind: one of DRAFTERS, or several in turn, as in "ngram+eagle". settings: what the kind takes; each part of a
     combination takes those that it knows, and `kind.name` is for that part alone. assistant: the separate model, or
     the trained weights, for the kinds that take one.
-    Raises UserError for unknown kinds and settings, and for what can't work together.
+    Raises UserError for unknown kinds and settings, for values that a setting can't have, and for what can't work
+    together.
     """
     parts = kind.split("+")
     for part in parts:
@@ -97,6 +100,7 @@ def _build(kind: str, target: Target, settings: Mapping[str, Any], assistant: Gi
             raise UserError(f"{kind} drafts chains only; leave out {name!r}, or draft with {', '.join(TREES)}.")
         if name not in known:
             raise UserError(f"{kind} has no setting {name!r}; leave it out.")
+        check_setting(name, settings[name])
     given = {"assistant": assistant} if kind in {*ASSISTED, *WEIGHTED} else {}
     return DRAFTERS[kind](target, **settings, **given)
 
@@ -137,7 +141,7 @@ def _takers(parts: Sequence[str], given: Given) -> set[str]:
         return {*parts} & {*ASSISTED}
     takers = {*parts} & {*WEIGHTED}
     made_for = about(given.path).get("kind") if len(takers) > 1 else None
-    return {made_for} if made_for in takers else takers
+    return {made_for} if isinstance(made_for, str) and made_for in takers else takers
 
 
 def settings_by_part(kind: str, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

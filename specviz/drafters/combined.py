@@ -12,10 +12,8 @@ import torch
 
 from specviz.decoding.draft import Draft
 from specviz.decoding.sampling import Sampler
+from specviz.drafter_settings import check_setting
 from specviz.drafters.base import Context, Drafter
-from specviz.errors import UserError
-
-LONGEST = 64  # draft tokens, as for the draft length itself
 
 
 class Combined:
@@ -23,8 +21,8 @@ class Combined:
 
     def __init__(self, parts: Sequence[Drafter], second_gamma: int | None = None) -> None:
         """second_gamma: bounds the draft length of all parts but the first, whose drafts cost more."""
-        if second_gamma is not None and not 1 <= second_gamma <= LONGEST:
-            raise UserError(f"The second draft length is {second_gamma}; give 1 to {LONGEST}.")
+        if second_gamma is not None:
+            check_setting("second_gamma", second_gamma)
         self.parts, self.second_gamma = tuple(parts), second_gamma
         self.kind = "+".join(part.kind for part in parts)
         self.hidden_layers: tuple[int, ...] = ()

@@ -14,6 +14,7 @@ import torch
 
 from specviz.decoding.draft import ROOT, Draft
 from specviz.decoding.sampling import Sampler, one_hot
+from specviz.drafter_settings import MOST_NGRAM
 from specviz.drafters.base import Context
 from specviz.drafters.tree import Growing, Shape
 from specviz.errors import UserError
@@ -45,8 +46,10 @@ class NGram:
 
         tree: several continuations at once, at most `nodes` tokens in all and `branches` after each.
         """
-        if not 1 <= ngram_min <= ngram_max <= 16:
-            raise UserError(f"N-grams of {ngram_min} to {ngram_max} tokens don't work; give 1 <= min <= max <= 16.")
+        if not 1 <= ngram_min <= ngram_max <= MOST_NGRAM:
+            raise UserError(
+                f"N-grams of {ngram_min} to {ngram_max} tokens don't work; give 1 <= min <= max <= {MOST_NGRAM}."
+            )
         self.target, self.ngram_min, self.ngram_max, self.pick = target, ngram_min, ngram_max, pick
         self.shape = Shape(nodes, branches) if tree else None
         self._read: list[int] = []

@@ -16,10 +16,8 @@ from torch import Tensor
 
 from specviz.decoding.draft import ROOT, Draft
 from specviz.decoding.sampling import one_hot
+from specviz.drafter_settings import check_setting
 from specviz.drafters.base import NOT_NUMBERS
-from specviz.errors import UserError
-
-MOST_NODES, MOST_BRANCHES = 64, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +28,8 @@ class Shape:
     branches: int = 4
 
     def __post_init__(self) -> None:
-        if not 1 <= self.nodes <= MOST_NODES:
-            raise UserError(f"A tree of {self.nodes} nodes is asked for; give 1 to {MOST_NODES}.")
-        if not 1 <= self.branches <= MOST_BRANCHES:
-            raise UserError(f"A tree with {self.branches} branches per node is asked for; give 1 to {MOST_BRANCHES}.")
+        check_setting("nodes", self.nodes)
+        check_setting("branches", self.branches)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SMALL = 100_000_000  # bytes; the largest tokenizers have a third of that
+MOST_JSON = 2_000_000  # bytes of a configuration; an index of the weights may be as long as any small file
 _SMALL_FILE = re.compile(r".*\.(json|txt|jinja|model|tiktoken)|README\.md")
 _TOKENIZER_FILE = re.compile(r"(tokenizer|vocab|spiece|sentencepiece|tekken).*|.*\.tiktoken")
 _PICKLE = re.compile(r".*\.(bin|pt|pth|ckpt|pkl)")
@@ -124,9 +125,14 @@ def _length(path: Path) -> int:
 
 
 def read_json(what: str, path: Path) -> dict[str, Any]:
-    """The mapping in a JSON file; raises UserError if it holds none."""
+    """The mapping in a JSON file; raises UserError if it holds none, and reads no further than such files are long."""
+    most = SMALL if path.name.endswith(".index.json") else MOST_JSON
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            raw = file.read(most + 1)
+        if len(raw) > most:
+            raise ValueError(f"it has more than {most:,} bytes")
+        content = json.loads(raw.decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path.name} of {what} can't be read ({error}), so give a complete version.") from error
     if not isinstance(content, dict):

@@ -32,22 +32,22 @@ def config_of(what: str, folder: Path) -> PreTrainedConfig:
     what: how errors call the model. Raises UserError for sizes that no model has, and what transformers raises for a
     file that is wrong in another way.
     """
-    raw = _cleaned(read_json(what, folder / CONFIG))
+    raw = cleaned(read_json(what, folder / CONFIG))
     _check_limits(what, raw)
     # Through a file, because transformers looks up the class of a configuration for files only.
-    with TemporaryDirectory() as cleaned:
-        (Path(cleaned) / CONFIG).write_text(json.dumps(raw), encoding="utf-8")
-        config: PreTrainedConfig = AutoConfig.from_pretrained(cleaned, local_files_only=True, trust_remote_code=False)
+    with TemporaryDirectory() as place:
+        (Path(place) / CONFIG).write_text(json.dumps(raw), encoding="utf-8")
+        config: PreTrainedConfig = AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False)
     config.name_or_path = str(folder)
     _check_sizes(what, config.get_text_config(decoder=True))
     return config
 
 
-def _cleaned(value: Any) -> Any:
+def cleaned(value: Any) -> Any:
     """The same without the entries that are ignored, at any depth: a model's parts have configurations of their own."""
     if isinstance(value, dict):
-        return {name: _cleaned(entry) for name, entry in value.items() if name not in IGNORED}
-    return [_cleaned(entry) for entry in value] if isinstance(value, list) else value
+        return {name: cleaned(entry) for name, entry in value.items() if name not in IGNORED}
+    return [cleaned(entry) for entry in value] if isinstance(value, list) else value
 
 
 def _check_limits(what: str, raw: dict[str, Any]) -> None:

@@ -5,15 +5,17 @@ A slot holds one sequence. When it ends, another takes its place at once, so tha
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from specviz.errors import UserError
+from specviz.models.target import shallow_copy
 
 BLOCK = 32  # rows: the part of the buffers that a pass reads grows in such steps
 
@@ -86,7 +88,7 @@ class Slots:
         self.lengths[list(slots)] = ends + 1
         self.busy[list(slots)] = True
         last = output.last_hidden_state[torch.arange(len(prompts), device=device), ends]
-        logits = self.model.get_output_embeddings()(last)
+        logits = logits_of(self.model, output, last)
         hidden = hidden_rows(output, self.hidden_layers)
         return logits, [hidden[row, : len(prompt)] for row, prompt in enumerate(prompts)] if hidden is not None else []
 
@@ -114,6 +116,30 @@ class Slots:
         """Leave a slot idle; it still takes part in every pass, at the cost of one row."""
         self.lengths[slot] = 0
         self.busy[slot] = False
+
+
+def logits_of(model: PreTrainedModel, output: Any, states: Tensor) -> Tensor:
+    """The model's logits [rows, V] for final states [rows, H]: some families scale or cap what the LM head gives.
+
+    output: what the base model returned; the rest of the model runs on it with `states` as its last hidden state.
+    """
+    given = copy.copy(output)
+    given.last_hidden_state = states[None]
+    view = shallow_copy(model)
+    view._modules[model.base_model_prefix] = _Returns(given)
+    logits: Tensor = view(input_ids=None).logits[0]
+    return logits
+
+
+class _Returns(nn.Module):
+    """In the place of a base model: returns what is there already."""
+
+    def __init__(self, output: Any) -> None:
+        super().__init__()
+        self.output = output
+
+    def forward(self, *args: Any, **inputs: Any) -> Any:
+        return self.output
 
 
 def padded(sequences: Sequence[Sequence[int]], device: torch.device) -> Tensor:

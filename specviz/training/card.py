@@ -28,19 +28,13 @@ def about(what: str, target: Target, progress: Progress, seed: int, command: str
         **describe_target(target),
         "seed": seed,
         "command": command,
-        "acceptance": {"held_out_agreement": progress.curve[-1]["agreement"], "tokens_seen": progress.seen},
+        "acceptance": {"held_out_agreement": progress.curve[-1]["agreement"] or None, "tokens_seen": progress.seen},
     }
 
 
 def write(folder: Path, what: str, target: Target, data: Dataset, progress: Progress, seed: int, command: str) -> None:
     """README.md, the model card."""
-    answers = sum(place.length - place.prompt_length for place in data.training)
-    depths = len(progress.curve[-1]["agreement"])
-    head = "| tokens seen | " + " | ".join(f"depth {depth + 1}" for depth in range(depths)) + " |"
-    rows = [
-        f"| {point['tokens']:,} | " + " | ".join(f"{value:.3f}" for value in point["agreement"]) + " |"
-        for point in _thinned(progress.curve)
-    ]
+    answers = data.answer_tokens
     text = f"""# {TITLES[what]} for {target.name}
 
 A drafter for speculative decoding. It only proposes: the target decides, and the output keeps the target's
@@ -52,7 +46,7 @@ distribution. How often its tokens are accepted depends on the workload; measure
 - Data: {len(data.training):,} conversations with {answers:,} answer tokens, prompts and answers sampled from the
   target itself; {_temperatures(data)}. {len(data.held_out):,} more were held out. Answer tokens by what
   `python -m specviz train data` was given: {_sources(data)}.
-- Training: {progress.step:,} steps over {progress.seen:,} answer tokens, {progress.seen / max(answers, 1):.1f} times
+- Training: {progress.step:,} steps over {progress.seen:,} answer tokens, {progress.seen / answers:.1f} times
   through the data, {progress.seconds / 60:.0f} minutes.
 - Seed {seed}. Command:
 
@@ -60,13 +54,26 @@ distribution. How often its tokens are accepted depends on the workload; measure
 {command}
 ```
 
-How often its first choice was the target's, given the true text, on what was held out:
-
-{head}
-|{"---|" * (depths + 1)}
-{chr(10).join(rows)}
+{_agreement(progress)}
 """
     (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def _agreement(progress: Progress) -> str:
+    """How training went, as a table."""
+    depths = range(1, 1 + len(progress.curve[-1]["agreement"]))
+    if not depths:
+        return "Nothing was held out, so how often it agrees with the target was not measured."
+    rows = [
+        ["tokens seen", *(f"depth {depth}" for depth in depths)],
+        ["---"] * (1 + len(depths)),
+        *(
+            [f"{point['tokens']:,}", *(f"{value:.3f}" for value in point["agreement"])]
+            for point in _thinned(progress.curve)
+        ),
+    ]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+    return f"How often its first choice was the target's, given the true text, on what was held out:\n\n{table}"
 
 
 def _sources(data: Dataset) -> str:

@@ -9,10 +9,12 @@ from pathlib import Path
 from time import monotonic
 
 from specviz.errors import UserError
+from specviz.memory import available_bytes, human, kv_bytes
 from specviz.models.target import Target
 from specviz.training import shards
-from specviz.training.extract import extract, read_sequences
-from specviz.training.generate import Generator
+from specviz.training.extract import Sequence, extract, read_sequences
+from specviz.training.generate import LONGEST_PROMPT, Generator
+from specviz.training.output import prepare
 from specviz.training.shards import SEQUENCES, About, Sample
 
 Say = Callable[[str], None]
@@ -43,9 +45,14 @@ def sample_data(
 ) -> None:
     """Sample conversations from the target until the folder has `tokens` answer tokens of this seed."""
     check_layers(target, layers)
+    _check_room(target, slots, answer_tokens)
+    prepare(out)
     about = About(target.name, target.weights, layers, seed)
     done = _existing(out, f"seed{seed}", about)
     have = sum(shard.answer_tokens() for shard in done)
+    if have >= tokens:
+        say(f"{out} has {have} answer tokens of seed {seed} already, so nothing is sampled; ask for more --tokens")
+        return
     progress = Progress(have, tokens, say)
     if done:
         say(f"{len(done)} shards with {have} answer tokens are there; going on after them")
@@ -61,17 +68,27 @@ def sample_data(
 
 
 def extract_data(target: Target, out: Path, layers: tuple[int, ...], file: Path, *, seed: int, say: Say) -> None:
-    """Shards of the file's sequences, in their order. The seed only goes into the names."""
+    """Shards of the file's sequences, in their order; those that are there already are left. The seed only goes into
+    the names. Raises UserError if what is there is not the beginning of the file.
+    """
     check_layers(target, layers)
-    sequences = read_sequences(file, target.vocab_size)
+    prepare(out)
+    sequences = read_sequences(file, target.vocab_size, target.max_tokens)
     about = About(target.name, target.weights, layers, seed)
     stem = f"ids-{file.stem}-{seed}"
-    done = len(_existing(out, stem, about))
-    progress = Progress(done * SEQUENCES, len(sequences), say, "sequences")
-    for number in range(done, -(-len(sequences) // SEQUENCES)):
-        part = sequences[number * SEQUENCES : (number + 1) * SEQUENCES]
+    done = _existing(out, stem, about)
+    have = 0
+    for shard in done:  # the last may be a short one, of a file that has grown since
+        if not _same(shard, sequences[have : have + len(shard.lengths)]):
+            raise UserError(f"{shard.path} holds other sequences than {file}; choose another folder.")
+        have += len(shard.lengths)
+    if have == len(sequences):
+        say(f"{out} has all {have} sequences of {file} already")
+    progress = Progress(have, len(sequences), say, "sequences")
+    for number, start in enumerate(range(have, len(sequences), SEQUENCES), len(done)):
+        part = sequences[start : start + SEQUENCES]
         shards.write(_file(out, stem, number), extract(target, part, layers), about.metadata())
-        progress.show(number * SEQUENCES + len(part))
+        progress.show(start + len(part))
 
 
 def derived_seed(seed: int, part: int) -> int:
@@ -103,13 +120,37 @@ def _parts(samples: Iterator[Sample]) -> Iterator[list[Sample]]:
         yield part
 
 
+def _check_room(target: Target, slots: int, answer_tokens: int) -> None:
+    """Raise UserError if the caches of so many conversations can't be held, or the target's positions are too few."""
+    need = slots * kv_bytes(target.config, LONGEST_PROMPT + answer_tokens + 1, target.dtype.itemsize)
+    free = available_bytes(target.device)
+    if need > free:
+        raise UserError(
+            f"{slots} conversations of up to {answer_tokens} answer tokens need {human(need)} of memory and "
+            f"{human(free)} is free; give fewer --slots or --answer-tokens."
+        )
+    if target.max_tokens is not None and LONGEST_PROMPT + answer_tokens > target.max_tokens:
+        raise UserError(
+            f"Prompts of up to {LONGEST_PROMPT} tokens with answers of up to {answer_tokens} can be longer than the "
+            f"{target.max_tokens:,} positions of {target.name}; give fewer --answer-tokens, or --ids."
+        )
+
+
+def _same(shard: shards.Shard, sequences: list[Sequence]) -> bool:
+    """Whether the shard is of exactly these sequences."""
+    return (
+        shard.lengths == [len(each.ids) for each in sequences]
+        and shard.prompt_lengths == [each.prompt_length for each in sequences]
+        and shard.ids.tolist() == [token for each in sequences for token in each.ids]
+    )
+
+
 def _file(out: Path, stem: str, number: int) -> Path:
     return out / f"{stem}-{number:05}.safetensors"
 
 
 def _existing(out: Path, stem: str, about: About) -> list[shards.Shard]:
     """The shards that an earlier run left, numbered without a gap. Raises UserError if they are other data's."""
-    out.mkdir(parents=True, exist_ok=True)
     found: list[shards.Shard] = []
     while (file := _file(out, stem, len(found))).exists():
         found.append(shards.read(file))

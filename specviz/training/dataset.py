@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -49,15 +49,17 @@ class Batch:
         """Answer tokens."""
         return int(self.answer.sum())
 
-    def to(self, device: torch.device) -> Batch:
-        return Batch(*(getattr(self, name).to(device) for name in self.__slots__))
+    def beside(self, parameter: Tensor) -> Batch:
+        """On the device of what is trained, the states in its number format: the data may have been made in another."""
+        moved = Batch(*(getattr(self, name).to(parameter.device) for name in self.__slots__))
+        return replace(moved, hidden=moved.hidden.to(parameter.dtype))
 
 
 class Dataset:
     """All shards of a folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises UserError if there are none, or if they are not all of one kind."""
+        """Raises UserError if there are none, if they are not all of one kind, or if nothing is to be trained on."""
         self.shards: list[Shard] = [shards.read(path) for path in shards.shard_files(folder)]
         if not self.shards:
             raise UserError(f"{folder} holds no training data; make some with `python -m specviz train data`.")
@@ -67,14 +69,30 @@ class Dataset:
         self.about = self.shards[0].about
         self.training: list[Place] = []
         self.held_out: list[Place] = []
+        trained_on = hashlib.sha256()
         for index, shard in enumerate(self.shards):
             first = row = 0
             for length, prompt_length in zip(shard.lengths, shard.prompt_lengths, strict=True):
                 ids = shard.ids[first : first + length]
                 digest = hashlib.sha256(ids.numpy().tobytes()).digest()
-                part = self.held_out if digest[0] % HELD_OUT == 0 else self.training
-                part.append(Place(index, first, row, length, prompt_length))
+                place = Place(index, first, row, length, prompt_length)
+                if digest[0] % HELD_OUT == 0:
+                    self.held_out.append(place)
+                else:
+                    self.training.append(place)
+                    trained_on.update(digest + prompt_length.to_bytes(4, "big"))
                 first, row = first + length, row + length - 1
+        self.digest = trained_on.hexdigest()  # of the conversations to train on, in their order
+        if not self.answer_tokens:
+            raise UserError(
+                f"{folder} holds no answers to train on ({len(self.held_out)} conversations are held out); make more "
+                "with `python -m specviz train data`."
+            )
+
+    @property
+    def answer_tokens(self) -> int:
+        """To train on."""
+        return sum(place.length - place.prompt_length for place in self.training)
 
     def columns(self, layers: Sequence[int]) -> list[int]:
         """Where those layers stand in the rows. Raises UserError for one that the data has not."""

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from specviz.errors import UserError
-from specviz.models.slots import hidden_rows, padded
+from specviz.models.slots import hidden_rows, logits_of, padded
 from specviz.models.target import Target
+from specviz.refusals import refused_as
 from specviz.training.generate import top
 from specviz.training.shards import TOP, Sample
 
@@ -27,14 +28,15 @@ class Sequence:
     prompt_length: int
 
 
-def read_sequences(file: Path, vocab_size: int) -> list[Sequence]:
-    """Raises UserError for a file that is not as `train data --ids` describes it, or whose ids the target has not."""
-    try:
+def read_sequences(file: Path, vocab_size: int, positions: int | None = None) -> list[Sequence]:
+    """Raises UserError for a file that is not as `train data --ids` describes it, or whose ids the target has not.
+
+    positions: those that the target was made for, None if it names no limit; no sequence may need more.
+    """
+    with refused_as(f"{file} can't be read as sequences", "so see `train data --help` for what it should hold"):
         found = _from_npz(file) if file.suffix == ".npz" else _from_jsonl(file)
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{file} can't be read as sequences ({error}); `train data --help` says what it holds."
-        ) from error
+    if not found:
+        raise UserError(f"{file} holds no sequences; give a file with some.")
     for number, each in enumerate(found, 1):
         if not 0 < each.prompt_length < len(each.ids):
             raise UserError(
@@ -42,6 +44,11 @@ def read_sequences(file: Path, vocab_size: int) -> list[Sequence]:
             )
         if not (min(each.ids) >= 0 and max(each.ids) < vocab_size):
             raise UserError(f"Sequence {number} of {file} has ids beyond the target's {vocab_size}; give its own.")
+        if positions is not None and len(each.ids) - 1 > positions:  # the last token is never read
+            raise UserError(
+                f"Sequence {number} of {file} has {len(each.ids):,} tokens, too many for the target's {positions:,} "
+                "positions; shorten it or leave it out."
+            )
     return found
 
 
@@ -58,8 +65,8 @@ def extract(target: Target, sequences: list[Sequence], hidden_layers: tuple[int,
         assert hidden is not None
         for row, (index, each) in enumerate(zip(batch, members, strict=True)):
             rows, first = len(each.ids) - 1, each.prompt_length - 1
-            logits = target.model.get_output_embeddings()(output.last_hidden_state[row, first:rows])
-            ids_there, probs_there = top(logits, TOP)
+            states = output.last_hidden_state[row, first:rows]
+            ids_there, probs_there = top(logits_of(target.model, output, states), TOP)
             top_ids = torch.zeros(rows, TOP, dtype=torch.int32)
             top_probs = torch.zeros(rows, TOP, dtype=torch.bfloat16)
             top_ids[first:], top_probs[first:] = ids_there.int().cpu(), probs_there.bfloat16().cpu()
@@ -84,6 +91,8 @@ def _batches(sequences: list[Sequence]) -> Iterator[list[int]]:
 def _from_npz(file: Path) -> list[Sequence]:
     with np.load(file, allow_pickle=False) as arrays:
         ids, lengths, prompts = arrays["ids"], arrays["length"], arrays["prompt_length"]
+    if any(array.ndim != 1 or array.dtype.kind not in "iu" for array in (ids, lengths, prompts)):
+        raise ValueError("ids, length and prompt_length must be lists of whole numbers")
     ends = np.cumsum(lengths)
     if len(prompts) != len(lengths) or (len(ends) and ends[-1] != len(ids)):
         raise ValueError("the lengths do not add up")

@@ -24,6 +24,7 @@ TOP_P = 0.95
 TURN_TOKENS = 48  # of the user's turn that the target writes
 TEMPERATURES = (0.0,) * 7 + (0.3, 0.6, 1.0)  # of the answers: mostly greedy, as most runs are
 MARK = "\ue000"  # stands for the user's words when the chat template is taken apart
+LONGEST_PROMPT = 256  # tokens; a longer one is dropped
 PASSAGES = 400  # kept to be worked on
 
 
@@ -55,8 +56,7 @@ class Generator:
         self.random = Random(seed)
         self.rng = torch.Generator(target.device).manual_seed(seed)
         self.passages: list[str] = []
-        self.longest = 256  # tokens of a prompt; a longer one is dropped
-        self.slots = Slots(target.model, slots, self.longest + answer_tokens + 1, hidden_layers)
+        self.slots = Slots(target.model, slots, LONGEST_PROMPT + answer_tokens + 1, hidden_layers)
         self.jobs: list[Job | None] = [None] * slots
         self.waiting: list[Job] = []
 
@@ -135,7 +135,7 @@ class Generator:
         kind, start, goes_on = beginning(self.random, self.passages)
         start = start.removesuffix(" ")  # the next word brings its own
         ids = [*self.before, *self.tokenizer.encode(start, add_special_tokens=False)]
-        if len(ids) + TURN_TOKENS + len(self.after) > self.longest:
+        if len(ids) + TURN_TOKENS + len(self.after) > LONGEST_PROMPT:
             return self._begin()
         job = Job(ids, kind, self.random.choice((0.8, 1.0)), TURN_TOKENS, answers=False)
         return job if goes_on else self._answer(job)

@@ -19,13 +19,20 @@ class Loss(NamedTuple):
     rows: int
 
 
-def soft_loss(states: Tensor, weight: Tensor, top_ids: Tensor, top_probs: Tensor, best: Tensor) -> Loss:
+class LmHead(NamedTuple):
+    """A frozen LM head, or those of its rows that are drafted."""
+
+    weight: Tensor  # [Vd, H]
+    bias: Tensor | None  # [Vd]
+
+
+def soft_loss(states: Tensor, lm: LmHead, top_ids: Tensor, top_probs: Tensor, best: Tensor) -> Loss:
     """How far the drafter's distributions are from the target's.
 
-    states: [N, H], what the LM head reads; weight: [Vd, H], frozen; top_ids, top_probs: [N, TOP], the target's
-    distribution, rows of probability 0 being left out; best: [N], its first choice as a draft id or -1.
+    states: [N, H], what the LM head reads; top_ids, top_probs: [N, TOP], the target's distribution, rows of
+    probability 0 being left out; best: [N], its first choice as a draft id or -1.
     """
-    mean, agreed = _Fused.apply(states, weight, top_ids, top_probs, best)  # type: ignore[no-untyped-call]
+    mean, agreed = _Fused.apply(states, lm, top_ids, top_probs, best)  # type: ignore[no-untyped-call]
     return Loss(mean, int(agreed), len(states))
 
 
@@ -34,7 +41,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, top_ids: Tensor, top_probs: Tensor, best: Tensor
+        ctx: Any, states: Tensor, lm: LmHead, top_ids: Tensor, top_probs: Tensor, best: Tensor
     ) -> tuple[Tensor, Tensor]:
         counted = (top_probs.sum(-1) > 0).float()
         scale = 1 / counted.sum().clamp_min(1)
@@ -43,14 +50,14 @@ class _Fused(torch.autograd.Function):
         agreed = torch.zeros((), dtype=torch.long, device=states.device)
         for start in range(0, len(states), ROWS):
             rows = slice(start, start + ROWS)
-            logits = torch.nn.functional.linear(states[rows], weight)  # [rows, Vd]
+            logits = torch.nn.functional.linear(states[rows], lm.weight, lm.bias)  # [rows, Vd]
             agreed += (logits.max(-1).indices == best[rows]).sum()
             ids, probs, used = top_ids[rows], top_probs[rows], counted[rows]
             slope = torch.softmax(logits, -1)
             logs = slope.gather(-1, ids).float().clamp_min(TINY).log()
             total -= ((logs * probs).sum(-1) * used).sum()
             slope.scatter_add_(-1, ids, -probs.to(slope.dtype)).mul_((used * scale).to(slope.dtype)[:, None])
-            gradient[rows] = slope @ weight
+            gradient[rows] = slope @ lm.weight
         ctx.save_for_backward(gradient)
         ctx.mark_non_differentiable(agreed)
         return total * scale, agreed

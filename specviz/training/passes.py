@@ -17,7 +17,9 @@ from specviz.drafters.heads.head import Head
 
 
 def passes(head: Head, states: Tensor, tokens: Tensor, count: int, start: int) -> Iterator[Tensor]:
-    """What the LM head reads, [B, L, H], for pass 1, 2, ...; row i predicts what follows tokens[:, i].
+    """What the LM head reads, [B, L, H], for pass 1, 2, ... `count`; row i predicts what follows tokens[:, i].
+
+    They are fewer where no row is left for more.
 
     states: [B, L, F * Ht], the target's; tokens: [B, L], those after them. start: the first row of passes 2 and on
     that is of use: what stands before it there is zero.
@@ -46,6 +48,8 @@ def passes(head: Head, states: Tensor, tokens: Tensor, count: int, start: int) -
         yield torch.nn.functional.pad(normed, (0, 0, first, 0)) if first else normed
         fed_back = normed if head.config.feedback == "normed" else output
         first = max(start, first + 1)
+        if first >= length:
+            return
         features = fed_back[:, first - 1 - rows.start : -1]
 
 

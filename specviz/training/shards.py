@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specviz.errors import UserError
+from specviz.training.output import whole
 
 TOP = 16  # of the target's next-token distribution, kept per position
 SEQUENCES = 256  # per shard
@@ -74,7 +74,7 @@ class Shard:
 
 
 def write(path: Path, sequences: Sequence[Sample], about: dict[str, str]) -> None:
-    """One shard, which is there whole or not at all. `about`: see About.metadata."""
+    """One shard, which is there whole or not at all. `about`: see About.metadata. Raises UserError if that fails."""
     tensors = {
         "ids": torch.tensor([token for each in sequences for token in each.ids], dtype=torch.int32),
         "length": torch.tensor([len(each.ids) for each in sequences], dtype=torch.int32),
@@ -84,9 +84,8 @@ def write(path: Path, sequences: Sequence[Sample], about: dict[str, str]) -> Non
         "top_ids": torch.cat([each.top_ids for each in sequences]),
         "top_probs": torch.cat([each.top_probs for each in sequences]),
     }
-    part = path.with_suffix(".part")
-    save_file(tensors, part, {**about, "kinds": json.dumps([each.kind for each in sequences])})
-    os.replace(part, path)
+    with whole(path) as part:
+        save_file(tensors, part, {**about, "kinds": json.dumps([each.kind for each in sequences])})
 
 
 def read(path: Path) -> Shard:

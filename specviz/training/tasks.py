@@ -11,16 +11,20 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from specviz.drafters.heads.adapter import ExitAdapter, write_adapter
-from specviz.drafters.heads.head import Head, HeadConfig
+from specviz.drafters.heads.head import Head
 from specviz.drafters.heads.layouts import write_head
-from specviz.drafters.heads.medusa import MedusaHeads, write_medusa
+from specviz.drafters.heads.medusa import MOST_BLOCKS, MOST_HEADS, MedusaHeads, write_medusa
 from specviz.drafters.heads.reduced import reduced_model, write_reduced
 from specviz.errors import UserError
 from specviz.models.pack import weight_of
-from specviz.models.target import Target
+from specviz.models.slots import logits_of
+from specviz.models.target import Target, exit_view
+from specviz.training.beginning import begin_as_last_layer, copy_parameters, head_config, layers_of, norm_scale
 from specviz.training.dataset import Batch
-from specviz.training.loss import Loss, soft_loss
+from specviz.training.loss import LmHead, Loss, soft_loss
 from specviz.training.passes import passes
+
+MOST_TIMES_WIDTH = 16  # the hidden size: an adapter's inner width; four times is usual for such layers
 
 
 class Task(Protocol):
@@ -39,7 +43,7 @@ class Task(Protocol):
         """How many losses there are at most."""
 
     def losses(self, batch: Batch, depth: int) -> list[Loss]:
-        """One per depth, up to `depth`."""
+        """One per depth, up to `depth`; fewer where no row is left for more."""
 
     def write(self, folder: Path, about: Mapping[str, Any]) -> None:
         """The drafter in its layout."""
@@ -51,17 +55,20 @@ class HeadTask:
     def __init__(self, target: Target, d2t: Tensor, kind: str, layers: tuple[int, ...], depth: int) -> None:
         """kind: "eagle3" or "mtp". The layer begins as the target's last, fc passes the last state on."""
         self.kind, self.layers, self.depth = kind, layers, depth
-        self.module = self.head = Head(_config(target, d2t, kind, layers))
-        self.head.d2t = d2t
-        _begin_as_last_layer(self.head, target)
+        self.module = self.head = Head(head_config(target, d2t, kind, layers))
+        if self.head.config.draft_vocab_size is not None:
+            self.head.d2t = d2t
+        begin_as_last_layer(self.head, target)
         self.head.bind(target)
-        self.rows = weight_of(self.head.lm, target.model)
+        self.lm = _frozen(self.head.lm, target)
         self.scale: Tensor | None = None  # [F * Ht], by which the states are divided before fc
         self.width, self.last = int(target.config.hidden_size), int(target.config.num_hidden_layers)
 
     def losses(self, batch: Batch, depth: int) -> list[Loss]:
         states = batch.hidden[:, :-1]  # the last row has nothing after it to predict
         wanted = batch.answer[:, 1:]  # row i learns the distribution after row i+1
+        if not wanted.shape[1]:
+            return []
         if self.kind == "eagle3":
             self.scale = self._scale(states) if self.scale is None else self.scale
             states = states / self.scale
@@ -72,9 +79,7 @@ class HeadTask:
             rows[:, : begin + number] = False  # a draft begins after the prompt
             chosen = rows.nonzero(as_tuple=True)
             after = chosen[0], chosen[1] + 1
-            found.append(
-                soft_loss(normed[chosen], self.rows, batch.top_ids[after], batch.top_probs[after], batch.best[after])
-            )
+            found.append(_loss(normed[chosen], self.lm, batch, after))
         return found
 
     def _scale(self, states: Tensor) -> Tensor:
@@ -102,12 +107,17 @@ class MedusaTask:
     """All heads learn from the same state."""
 
     def __init__(self, target: Target, d2t: Tensor, heads: int, blocks: int) -> None:
+        if heads > MOST_HEADS or blocks > MOST_BLOCKS:
+            raise UserError(
+                f"{heads} Medusa heads of {blocks} blocks are asked for; give up to {MOST_HEADS} heads and "
+                f"{MOST_BLOCKS} blocks."
+            )
         width = int(target.config.hidden_size)
         self.layers, self.depth = (int(target.config.num_hidden_layers),), heads
         self.module = self.heads = MedusaHeads(heads, blocks, width, target.vocab_size, len(d2t))
         self.heads.d2t = d2t
         self.heads.bind(target)
-        self.rows = weight_of(self.heads.lm, target.model)
+        self.lm = _frozen(self.heads.lm, target)
 
     def losses(self, batch: Batch, depth: int) -> list[Loss]:
         found = []
@@ -119,11 +129,7 @@ class MedusaTask:
             wanted &= torch.nn.functional.pad(batch.answer, (0, head + 1))[:, head + 1 :]
             chosen = wanted.nonzero(as_tuple=True)
             after = chosen[0], chosen[1] + head + 1
-            found.append(
-                soft_loss(
-                    states[head][chosen], self.rows, batch.top_ids[after], batch.top_probs[after], batch.best[after]
-                )
-            )
+            found.append(_loss(states[head][chosen], self.lm, batch, after))
         return found
 
     def write(self, folder: Path, about: Mapping[str, Any]) -> None:
@@ -143,19 +149,18 @@ class DraftModelTask:
             )
         self.layers: tuple[int, ...] = ()
         self.d2t = d2t
-        self.model: PreTrainedModel = reduced_model(target, len(layers_from), d2t)
-        for mine, theirs in zip(_layers(self.model), layers_from, strict=True):
-            _copy(mine, _layers(target.model)[theirs], target.model)
-        _copy(self.model.base_model.norm, target.model.base_model.norm, target.model)
-        self.rows = weight_of(self.model.get_output_embeddings(), target.model)
-        self.module = nn.ModuleList([*_layers(self.model), self.model.base_model.norm])
+        self.model: PreTrainedModel = reduced_model(target, len(layers_from), d2t, layers_from)
+        for mine, theirs in zip(layers_of(self.model), layers_from, strict=True):
+            copy_parameters(mine, layers_of(target.model)[theirs], target.model)
+        copy_parameters(self.model.base_model.norm, target.model.base_model.norm, target.model)
+        self.lm = _frozen(self.model.get_output_embeddings(), target)
+        _check_plain_logits(self.model, self.lm, target.name)
+        self.module = nn.ModuleList([*layers_of(self.model), self.model.base_model.norm])
 
     def losses(self, batch: Batch, depth: int) -> list[Loss]:
         states = self.model.base_model(input_ids=batch.tokens[:, :-1], use_cache=False).last_hidden_state
         chosen = batch.answer.nonzero(as_tuple=True)
-        return [
-            soft_loss(states[chosen], self.rows, batch.top_ids[chosen], batch.top_probs[chosen], batch.best[chosen])
-        ]
+        return [_loss(states[chosen], self.lm, batch, chosen)]
 
     def write(self, folder: Path, about: Mapping[str, Any]) -> None:
         write_reduced(self.model, self.d2t, folder, about)
@@ -167,7 +172,13 @@ class ExitTask:
     depth = 1
 
     def __init__(self, target: Target, d2t: Tensor, exit_layer: int, inner: int) -> None:
+        exit_view(target.model, exit_layer)  # raises UserError for a layer that a run could not leave at
         width = int(target.config.hidden_size)
+        if inner > MOST_TIMES_WIDTH * width:
+            raise UserError(
+                f"The adapter's --width is {inner}; give up to {MOST_TIMES_WIDTH * width}, that is "
+                f"{MOST_TIMES_WIDTH} times the target's."
+            )
         self.layers = (exit_layer,)
         self.module = self.adapter = ExitAdapter(
             exit_layer, width, inner, target.vocab_size, len(d2t), float(target.config.rms_norm_eps)
@@ -175,92 +186,35 @@ class ExitTask:
         self.adapter.d2t = d2t
         nn.init.zeros_(self.adapter.adapter.down.weight)
         with torch.no_grad():
-            self.adapter.norm.weight.copy_(target.model.base_model.norm.weight)
+            self.adapter.norm.weight.copy_(norm_scale(target.model.base_model.norm))
         self.adapter.bind(target)
-        self.rows = weight_of(self.adapter.lm, target.model)
+        self.lm = _frozen(self.adapter.lm, target)
 
     def losses(self, batch: Batch, depth: int) -> list[Loss]:
         chosen = batch.answer.nonzero(as_tuple=True)
-        states = self.adapter.states(batch.hidden[chosen])
-        return [soft_loss(states, self.rows, batch.top_ids[chosen], batch.top_probs[chosen], batch.best[chosen])]
+        return [_loss(self.adapter.states(batch.hidden[chosen]), self.lm, batch, chosen)]
 
     def write(self, folder: Path, about: Mapping[str, Any]) -> None:
         write_adapter(self.adapter, folder, about)
 
 
-def _config(target: Target, d2t: Tensor, kind: str, layers: tuple[int, ...]) -> HeadConfig:
-    text = target.config
-    rope = dict(getattr(text, "rope_parameters", None) or {})
-    theta, scaling = float(rope.pop("rope_theta", 10_000.0)), rope
-    heads = int(text.num_attention_heads)
-    width = int(text.hidden_size)
-    return HeadConfig(
-        hidden_size=width,
-        intermediate_size=int(text.intermediate_size),
-        num_heads=heads,
-        # As many as there are queries: the head's attention is its only way to the embedding of the token it reads.
-        num_kv_heads=heads if kind == "eagle3" else int(text.num_key_value_heads),
-        head_dim=int(getattr(text, "head_dim", None) or width // heads),
-        rms_eps=float(text.rms_norm_eps),
-        rope_theta=theta,
-        rope_scaling=None if scaling.get("rope_type", "default") == "default" else scaling,
-        max_position_embeddings=int(text.max_position_embeddings),
-        hidden_layers=layers,
-        target_hidden_size=width,
-        vocab_size=target.vocab_size,
-        draft_vocab_size=len(d2t),
-        combine="wide" if kind == "eagle3" else "mtp-reversed",
-        feedback="normed",
-    )
+def _loss(states: Tensor, lm: LmHead, batch: Batch, rows: tuple[Tensor, ...]) -> Loss:
+    """Of states [N, H] against the target's distributions after the N rows that are named by their indices."""
+    return soft_loss(states, lm, batch.top_ids[rows], batch.top_probs[rows], batch.best[rows])
+
+
+def _frozen(lm: Any, target: Target) -> LmHead:
+    return LmHead(weight_of(lm, target.model), lm.bias)
 
 
 @torch.no_grad()
-def _begin_as_last_layer(head: Head, target: Target) -> None:
-    """Far better than a random start: the head's layer already speaks the language of the LM head."""
-    mine: Any = head.layers[0]
-    theirs: Any = _layers(target.model)[-1]
-    width, wide = head.config.hidden_size, head.config.combine == "wide"
-    for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-        weight = weight_of(getattr(theirs.self_attn, name), target.model)
-        if name in ("k_proj", "v_proj"):
-            groups = head.config.num_kv_heads * head.config.head_dim // len(weight)
-            weight = weight.reshape(-1, head.config.head_dim, width).repeat_interleave(groups, 0).flatten(0, 1)
-        own = getattr(mine.self_attn, name).weight
-        if wide and name != "o_proj":
-            own.zero_()
-            own[:, width:] = weight
-        else:
-            own.copy_(weight)
-    for name in ("gate_proj", "up_proj", "down_proj"):
-        getattr(mine.mlp, name).weight.copy_(weight_of(getattr(theirs.mlp, name), target.model))
-    mine.post_attention_layernorm.weight.copy_(theirs.post_attention_layernorm.weight)
-    if mine.input_layernorm is not None:
-        mine.input_layernorm.weight.copy_(theirs.input_layernorm.weight)
-    own_norm: Any = head.norm
-    own_norm.weight.copy_(target.model.base_model.norm.weight)
-    if wide:
-        head.fc.weight.zero_()
-        head.fc.weight[:, -width:] = torch.eye(width)
-    else:
-        head.fc.weight[:, :width] = torch.eye(width)  # the state; how its token's embedding joins it is drawn
-
-
-def _layers(model: PreTrainedModel) -> nn.ModuleList:
-    count = int(model.config.num_hidden_layers)
-    for child in model.base_model.children():
-        if isinstance(child, nn.ModuleList) and len(child) == count:
-            return child
-    raise UserError(
-        f"{model.config.model_type} models show no list of layers, so this drafter can't begin as one of them."
-    )
-
-
-@torch.no_grad()
-def _copy(mine: nn.Module, theirs: nn.Module, model: nn.Module) -> None:
-    """Parameters by name; the target's linear layers may be packed."""
-    for name, module in mine.named_modules():
-        other = theirs.get_submodule(name)
-        for key, parameter in module.named_parameters(recurse=False):
-            parameter.copy_(
-                weight_of(other, model) if key == "weight" and isinstance(module, nn.Linear) else getattr(other, key)
-            )
+def _check_plain_logits(model: PreTrainedModel, lm: LmHead, name: str) -> None:
+    """Raise UserError if a draft model does not draft from what its LM head gives, which is all that the loss knows."""
+    output = model.base_model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=lm.weight.device), use_cache=False)
+    states = 100 * lm.weight.abs().amax(0, keepdim=True)  # so large that a cap shows
+    given: Tensor = model.get_output_embeddings()(states)
+    if not torch.allclose(logits_of(model, output, states).float(), given.float(), equal_nan=True):
+        raise UserError(
+            f"{name} scales or caps its logits, and no draft model can be trained for that; train eagle3, mtp, medusa "
+            "or early-exit."
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -17,9 +16,11 @@ import torch
 from torch import Tensor
 
 from specviz.errors import UserError
+from specviz.refusals import refused_as
 from specviz.training.data import Say, clock
 from specviz.training.dataset import Batch, Dataset, Place
 from specviz.training.optimiser import Optimiser
+from specviz.training.output import prepare, whole
 from specviz.training.tasks import Task
 
 DEPTH_WEIGHT = 0.8  # of each depth's loss, relative to the one before
@@ -53,7 +54,7 @@ class Progress:
     seconds: float = 0.0
     epoch: int = 0
     batch: int = 0  # of the epoch
-    curve: list[dict[str, Any]] = field(default_factory=list)
+    curve: list[dict[str, Any]] = field(default_factory=list)  # points of "tokens" seen and "agreement", see evaluate
 
     def share(self, plan: Plan) -> float:
         """0 at the beginning, 1 at the end."""
@@ -65,8 +66,12 @@ class Progress:
 def train(
     task: Task, data: Dataset, d2t: Tensor, vocab_size: int, width: int, plan: Plan, out: Path, say: Say
 ) -> Progress:
-    """Train until the plan is done, or go on with what an earlier run left in `out`; returns how it went."""
-    columns, device = data.columns(task.layers), d2t.device
+    """Train until the plan is done, or go on with what an earlier run left in `out`; returns how it went.
+
+    Raises UserError if `out` can't be written to, or holds another run.
+    """
+    prepare(out)
+    columns, trained = data.columns(task.layers), next(task.module.parameters())
     t2d = torch.full((vocab_size,), -1)
     t2d[d2t.cpu()] = torch.arange(len(d2t))
 
@@ -86,9 +91,10 @@ def train(
             if share >= 1:
                 break
             depth = _depth(share, task.depth, Random(f"{plan.seed} {progress.step}"))
-            losses = task.losses(batch.to(device), depth)
+            losses = task.losses(batch.beside(trained), depth)
             total = sum((DEPTH_WEIGHT**index * loss.mean for index, loss in enumerate(losses)), torch.zeros(()))
-            total.backward()  # type: ignore[no-untyped-call]
+            if losses:
+                total.backward()  # type: ignore[no-untyped-call]
             optimiser.step(share)
             progress.step += 1
             progress.batch += 1
@@ -104,8 +110,8 @@ def train(
                 saved = monotonic()
         else:
             progress.epoch, progress.batch = progress.epoch + 1, 0
-    _report(task, held_out, load, progress, plan, say)
     _save(out, task, optimiser, progress, plan, data)
+    _report(task, held_out, load, progress, plan, say)
     return progress
 
 
@@ -115,18 +121,23 @@ def _depth(share: float, most: int, random: Random) -> int:
         return 1
     if share < 0.2:
         return min(2, most)
-    return min(random.choice((2, 2, 3, 3, 4)), most)
+    depths: list[int] = [2, 2, 3, 3, *range(4, max(most, 4) + 1)]
+    return min(random.choice(depths), most)
 
 
 @torch.inference_mode()
-def evaluate(task: Task, batches: list[list[Place]], load: Load, device: torch.device) -> list[float]:
-    """Agreement per depth: how often the drafter's first choice is the target's, given the text so far."""
+def evaluate(task: Task, batches: list[list[Place]], load: Load) -> list[float]:
+    """Agreement per depth: how often the drafter's first choice is the target's, given the text so far.
+
+    Depths that no answer reaches are left out, so it is empty if nothing was held out.
+    """
     agreed, rows = [0] * task.depth, [0] * task.depth
+    trained = next(task.module.parameters())
     for places in batches:
-        for index, loss in enumerate(task.losses(load(places).to(device), task.depth)):
+        for index, loss in enumerate(task.losses(load(places).beside(trained), task.depth)):
             agreed[index] += loss.agreed
             rows[index] += loss.rows
-    return [a / max(n, 1) for a, n in zip(agreed, rows, strict=True)]
+    return [a / n for a, n in zip(agreed, rows, strict=True) if n]
 
 
 def _report(
@@ -137,15 +148,14 @@ def _report(
     plan: Plan,
     say: Say,
 ) -> None:
-    device = next(task.module.parameters()).device
     task.module.eval()
-    agreement = evaluate(task, held_out, load, device)
+    agreement = evaluate(task, held_out, load)
     task.module.train()
     progress.curve.append({"tokens": progress.seen, "agreement": [round(value, 4) for value in agreement]})
     share = progress.share(plan)
     rate = progress.seen / max(progress.seconds, 1e-9)
     left = progress.seconds / max(share, 1e-9) - progress.seconds
-    shown = " ".join(f"{value:.3f}" for value in agreement)
+    shown = " ".join(f"{value:.3f}" for value in agreement) or "not measured, for nothing is held out"
     say(
         f"step {progress.step}, {progress.seen:,} tokens at {rate:.0f} a second, held-out agreement {shown}, "
         f"{clock(max(left, 0))} left"
@@ -184,30 +194,53 @@ def _ahead(order: list[list[Place]], load: Load) -> Iterator[Batch]:
 
 
 def _save(out: Path, task: Task, optimiser: Optimiser, progress: Progress, plan: Plan, data: Dataset) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    part = out / f"{CHECKPOINT}.part"
     scale = getattr(task, "scale", None)
     state = {"optimiser": optimiser.state(), "progress": json.dumps(asdict(progress)), "scale": scale}
-    torch.save({**state, "made_with": plan.made_with, "conversations": len(data.training)}, part)
-    os.replace(part, out / CHECKPOINT)
+    with whole(out / CHECKPOINT) as part, part.open("wb") as file:  # torch itself does not say why it can't write
+        torch.save({**state, **_same_run(plan, data)}, file)
+
+
+def _same_run(plan: Plan, data: Dataset) -> dict[str, Any]:
+    """What must be the same for a run to go on with another's checkpoint. Order and size of the batches and the draft
+    vocabulary depend on the data.
+    """
+    return {
+        "made_with": plan.made_with,
+        "batch_tokens": plan.batch_tokens,
+        "conversations": len(data.training),
+        "data": data.digest,
+    }
 
 
 def _resume(out: Path, task: Task, optimiser: Optimiser, plan: Plan, data: Dataset, say: Say) -> Progress:
-    if not (out / CHECKPOINT).is_file():
+    file = out / CHECKPOINT
+    if not file.is_file():
         return Progress()
-    found = torch.load(out / CHECKPOINT, weights_only=True)
-    if found["made_with"] != plan.made_with:
-        raise UserError(
-            f"{out} holds a run with other settings ({found['made_with']}, now {plan.made_with}); give another folder."
-        )
-    if found["conversations"] != len(data.training):  # the order of the batches and the draft vocabulary depend on it
-        raise UserError(
-            f"The data has {len(data.training):,} conversations to train on, and the run in {out} began with "
-            f"{found['conversations']:,}; give it the same data, or begin in another folder."
-        )
-    optimiser.restore(found["optimiser"])
-    if found["scale"] is not None:
-        task.scale = found["scale"]  # type: ignore[attr-defined]
-    progress = Progress(**json.loads(found["progress"]))
+    with refused_as(f"{file} is no checkpoint of a training run", "so remove it to begin anew, or give another folder"):
+        trained = next(task.module.parameters())  # the run may have begun on another device, in another number format
+        found = torch.load(file, map_location=trained.device, weights_only=True)
+        _check_same_run(found, _same_run(plan, data), out)
+        optimiser.restore(found["optimiser"])
+        if found["scale"] is not None:
+            task.scale = found["scale"].to(trained)  # type: ignore[attr-defined]
+        progress = Progress(**json.loads(found["progress"]))
     say(f"going on after step {progress.step}")
     return progress
+
+
+def _check_same_run(found: dict[str, Any], now: dict[str, Any], out: Path) -> None:
+    """Raise UserError if a checkpoint is another run's; older ones do not say all of it."""
+    began = {
+        "made_with": found["made_with"],
+        "batch_tokens": found.get("batch_tokens", now["batch_tokens"]),
+        "conversations": found["conversations"],
+        "data": found.get("data", now["data"]),
+    }
+    settings, settings_now = (f"{run['made_with']}, batch_tokens {run['batch_tokens']}" for run in (began, now))
+    if settings != settings_now:
+        raise UserError(f"{out} holds a run with other settings ({settings}, now {settings_now}); give another folder.")
+    if began != now:
+        raise UserError(
+            f"The run in {out} began with other data ({began['conversations']:,} conversations to train on, now "
+            f"{now['conversations']:,}); give it the same data, or begin in another folder."
+        )

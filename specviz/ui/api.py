@@ -119,9 +119,9 @@ class Api:
         trace: bool = False,
     ) -> AsyncIterator[Answer]:
         """Decode a prompt speculatively, and time it against plain decoding. Runs take turns with those of the page,
-        first come, first served, and none holds the model longer than two minutes at a stretch. Each client has one
-        run at a time: asking for another stops it. A job that is iterated over also tells how far it is, as
-        {"status": ...}, before the answer.
+        first come, first served, and none holds the model longer than two minutes at a stretch. Each client has one run
+        at a time: asking for another stops it. A setting that the drafter has no use for is refused. A job that is
+        iterated over also tells how far it is, as {"status": ...}, before the answer.
 
         Parameters:
             prompt: The text to answer, at most 8,000 characters and 2,048 tokens.

@@ -8,11 +8,13 @@ from typing import Any, TypedDict
 from specviz.errors import UserError
 from specviz.presets import DrafterPreset, Pairing
 from specviz.ui import form
+from specviz.ui.checks import number
 from specviz.ui.controls import first_drafter
 from specviz.ui.drafting import NUMBERS, default, first_policy, first_shape
 from specviz.ui.form import Ask, Form
-from specviz.ui.parts import LATER, knows
+from specviz.ui.parts import LATER, knows, parts
 
+NOT_GIVEN = {"ngram_pick": "recent", "rule": "token"}  # of the settings for which that is not None
 ECHOED = 40  # characters of a wrong value that are repeated in an error
 
 
@@ -51,6 +53,8 @@ def read(prompt: Any, asked: Mapping[str, Any], pairings: Mapping[str, Pairing],
         raise UserError("The prompt is no text; give a string.")
     pairing = _pairing(asked["pairing"], pairings)
     preset = _drafter(asked["drafter"], pairing)
+    shape = _shape(preset, asked["tree"])
+    _check_taken(preset, shape, asked)
     usual = {name: default(preset, name) for name in NUMBERS}
     given = {name: value for name in usual if (value := asked[name.removeprefix(LATER)]) is not None}  # for all parts
     raw = not pairing.chat if asked["raw_prompt"] is None else read_switch("raw_prompt", asked["raw_prompt"])
@@ -59,7 +63,7 @@ def read(prompt: Any, asked: Mapping[str, Any], pairings: Mapping[str, Pairing],
         drafter=preset.title,
         **{**usual, **given},
         pick=asked["ngram_pick"],
-        shape=_shape(preset, asked["tree"]),
+        shape=shape,
         policy=_policy(preset, asked),
         rule=asked["rule"],
         temperature=asked["temperature"],
@@ -90,13 +94,30 @@ def read_side(name: str, prompt: Any, asked: Any, usual: Mapping[str, Any], pair
         raise UserError(f"{name}: {error}") from error
 
 
+def _check_taken(preset: DrafterPreset, shape: str, asked: Mapping[str, Any]) -> None:
+    """Raise UserError for a setting that was given and that the drafter, or a draft of that shape, has no use for."""
+    taken = {name: knows(preset, name) for name in ("exit_layer", "ngram_min", "ngram_max", "nodes", "branches")}
+    taken |= {"ngram_pick": knows(preset, "pick"), "confidence": knows(preset, "confidence")}
+    taken |= {"second_gamma": len(parts(preset)) > 1}
+    taken |= dict.fromkeys(("gamma_policy", "rule"), preset.kind != "plain")
+    given = [name for name in taken if asked[name] != NOT_GIVEN.get(name)]
+    if idle := [name for name in given if not taken[name]]:
+        raise UserError(f"{preset.title} has no use for {idle[0]}; leave it out, or choose another drafter.")
+    if shape == form.CHAIN and (idle := [name for name in given if name in form.OF_TREES]):
+        raise UserError(f"{idle[0]} shapes a tree, and a chain is drafted; set tree to true, or leave it out.")
+
+
 def _policy(preset: DrafterPreset, asked: Mapping[str, Any]) -> Any:
     """The one that is named; else the one that a threshold means, given or by the drafter's default."""
-    if asked["gamma_policy"] is not None:
-        return asked["gamma_policy"]
-    if asked["confidence"] is None:
-        return first_policy(preset, preset.defaults)
-    return form.CONFIDENCE if asked["confidence"] else form.FIXED
+    policy, confidence = asked["gamma_policy"], asked["confidence"]
+    if confidence is None:
+        return first_policy(preset, preset.defaults) if policy is None else policy
+    number("The confidence threshold", confidence, 0, 1)
+    if policy is None:
+        return form.CONFIDENCE if confidence else form.FIXED
+    if policy in (form.FIXED, form.ADAPTIVE):
+        raise UserError(f"confidence is of the policy confidence, not {policy}; leave one of them out.")
+    return policy
 
 
 def _shape(preset: DrafterPreset, tree: Any) -> str:

@@ -10,7 +10,7 @@ import gradio as gr
 
 from specviz.errors import Cancelled, UserError
 from specviz.loaded import Loaded
-from specviz.presets import DrafterPreset, ModelSource, Pairing
+from specviz.presets import DrafterPreset, ModelSource, Pairing, nearest
 from specviz.recordings import Example, Recording
 from specviz.ui import drafting, form, screens
 from specviz.ui.drafting import default
@@ -82,7 +82,7 @@ class Controls:
         While a run of the visitor's own is under way that stays in view, and only the form changes.
         """
         example = self.examples[id]
-        preset = preset_of(self.pairings[pairing_id], example.drafter)
+        preset = preset_of(self.pairings[pairing_id], example)
         kept = Kept((prompt, history), gr.update(visible=True)) if self._is_own(prompt, history) else Kept()
         screen = Screen()
         if id in self.recordings and not self.explorer.visits.is_running(session(request)):
@@ -94,7 +94,8 @@ class Controls:
         """A recorded run under its own drafter's name, and a word on its target where that is not the chosen one."""
         run = recording.trace.run
         pairing = next((each for each in self.pairings.values() if each.target.name == run.target), chosen)
-        title = next((each.title for each in pairing.drafters if each.kind == run.drafter), run.drafter)
+        preset = nearest(pairing, run.drafter, run.drafter_settings)
+        title = preset.title if preset else run.drafter
         if pairing.target == chosen.target:
             return screens.recorded(recording, title)
         return screens.recorded(recording, title, f"Recorded with {run.target}; Run uses {chosen.target.name}.")
@@ -193,9 +194,9 @@ def first_drafter(pairing: Pairing) -> DrafterPreset:
     return with_model or next((preset for preset in pairing.drafters if preset.kind != "plain"), pairing.drafters[0])
 
 
-def preset_of(pairing: Pairing, kind: str) -> DrafterPreset:
-    """The pairing's drafter of that kind, or its first where it has none."""
-    return next((preset for preset in pairing.drafters if preset.kind == kind), first_drafter(pairing))
+def preset_of(pairing: Pairing, example: Example) -> DrafterPreset:
+    """The pairing's drafter for the example, or its first where it has none of that kind."""
+    return nearest(pairing, example.drafter, example.drafter_settings) or first_drafter(pairing)
 
 
 def filled(example: Example, preset: DrafterPreset) -> Form:

@@ -52,7 +52,7 @@ def explore_tab(controls: Controls, status: gr.HTML) -> None:
     """`status`: where the page says how far the model is."""
     example = next(iter(controls.examples.values()))
     pairing = next(iter(controls.pairings.values()))
-    preset = preset_of(pairing, example.drafter)
+    preset = preset_of(pairing, example)
     with gr.Row(elem_classes="sv-explore"):
         with gr.Column(elem_classes="sv-ask", min_width=0):
             asking = _ask(controls, example.prompt, preset, [each.title for each in pairing.drafters])

@@ -34,7 +34,7 @@ CHAIN, TREE = "chain", "tree"  # draft shapes
 FIXED, CONFIDENCE, ADAPTIVE = POLICIES = ("fixed", "confidence", "adaptive")  # what decides on the draft length
 CHAT, RAW = "chat", "raw"
 DEFAULT, EXACT = "default", "float32"  # number formats
-ELSEWHERE = ("gamma", "source")  # defaults of a preset that are no settings of the drafter itself
+ELSEWHERE = ("gamma",)  # defaults of a preset that are no settings of the drafter itself
 OF_TREES, OF_CONFIDENCE = ("tree", "nodes", "branches"), ("confidence",)  # those that count where the controls say so
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from specviz.presets import DrafterPreset
 
-SWEPT = ("gamma", "tree", "nodes")  # settings that a suite tries in turn, whatever a pairing recommends
+TRIED = ("gamma", "tree", "nodes")  # settings that a suite tries in turn, of a drafter or of a part of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,16 @@ class Arm:
     weights: dict[str, str] = field(default_factory=dict)  # hashes or revisions, by name
 
     @property
+    def name(self) -> str:
+        """The drafter: its kind, with its weights, which go before a source, and the settings that are not tried."""
+        left_out = "source" if self.weights else None
+        said = [f"{name} {value}" for name, value in untried(self.settings).items() if name != left_out]
+        said += self.weights
+        return self.kind + (f" ({', '.join(said)})" if said else "")
+
+    @property
     def is_tree(self) -> bool:
-        return self.settings.get("tree") is True
+        return asks_for_tree(self.settings)
 
     @property
     def title(self) -> str:
@@ -30,14 +38,29 @@ class Arm:
         if self.kind == "plain":
             return "-"
         if self.is_tree:
-            return f"{self.settings.get('nodes', 'default')} nodes, depth {self.gamma}"
+            budgets = [str(value) for name, value in self.settings.items() if _bare(name) == "nodes"]
+            return f"{'/'.join(budgets) or 'default'} nodes, depth {self.gamma}"
         return f"gamma {self.gamma}"
 
 
 def usual_settings(kind: str, offered: Sequence[DrafterPreset]) -> dict[str, Any]:
-    """The settings that a pairing recommends for the kind, but for those that are tried in turn; {} if it has none."""
-    defaults: Mapping[str, Any] = next((preset.defaults for preset in offered if preset.kind == kind), {})
-    return {name: value for name, value in defaults.items() if name not in SWEPT}
+    """What a pairing recommends for the kind in its first preset, what is tried in turn aside; {} if it has none."""
+    return untried(next((preset.defaults for preset in offered if preset.kind == kind), {}))
+
+
+def untried(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings but for those that are tried in turn."""
+    return {name: value for name, value in settings.items() if _bare(name) not in TRIED}
+
+
+def asks_for_tree(settings: Mapping[str, Any]) -> bool:
+    """Whether the drafter, or a part of it, is to draft trees."""
+    return any(value is True for name, value in settings.items() if _bare(name) == "tree")
+
+
+def _bare(name: str) -> str:
+    """A setting's own name, without the part of a combination that it is for."""
+    return name.rpartition(".")[2]
 
 
 def arms(
@@ -50,7 +73,7 @@ def arms(
     """
     if kind == "plain":
         return [Arm(kind, settings, 1)]
-    if settings.get("tree") is True:
+    if asks_for_tree(settings):
         return [Arm(kind, settings, depth) for depth in depths]
     chains = [Arm(kind, settings, gamma) for gamma in gammas]
     return chains + [

@@ -18,10 +18,12 @@ from typing import Any
 from specviz import trace
 from specviz.comparison import Divergence, Phases
 from specviz.errors import UserError
+from specviz.presets import check_drafter
 from specviz.workloads.arms import Arm
-from specviz.workloads.prompts import Prompt
+from specviz.workloads.prompts import KINDS, Prompt
 
 SCHEMA = 1
+BEGINNING = b'{"schema": %d, "header": {' % SCHEMA  # of every file
 CIRCUMSTANCES = ("date", "load")  # what may differ between a file's header and a run that goes on with it
 
 
@@ -130,21 +132,24 @@ class Results:
 
 
 def _read(file: Path) -> tuple[Header | None, list[Result]]:
-    """The header and the results; a last line that was cut off is taken off the file."""
+    """The header and the results; a last line that was cut off is taken off the file, once all before it is ours."""
     try:
         content = file.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
-        lines = whole.decode().splitlines()
-        rows = [trace.load(line, f"{file}, line {number}") for number, line in enumerate(lines, 1)]
+        found = _parse(whole.decode(), file) if whole else (None, [])
+        if not whole and not content.startswith(BEGINNING):
+            raise UserError(f"{file} holds no results of a suite; choose another --out file.")
         if len(whole) < len(content):
-            if not rows and not content.startswith(b'{"schema"'):  # not a header's beginning: somebody else's file
-                raise UserError(f"{file} holds no results of a suite; choose another --out file.")
             os.truncate(file, len(whole))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file} can't be read as results ({error}); choose another --out file.") from error
-    if not rows:
-        return None, []
-    first, *others = rows
+    return found
+
+
+def _parse(text: str, file: Path) -> tuple[Header, list[Result]]:
+    """Whole lines, at least one. Raises UserError for one that is none of ours."""
+    lines = enumerate(text.splitlines(), 1)
+    first, *others = [trace.load(line, f"{file}, line {number}") for number, line in lines]
     if not isinstance(first, dict) or first.get("schema") != SCHEMA or "header" not in first:
         raise UserError(
             f"{file} holds no results of schema {SCHEMA}, the only one read here; choose another --out file."
@@ -158,6 +163,11 @@ def _result(row: Any, where: str) -> Result:
         raise UserError(f"{where} is no result; choose another --out file.")
     trace.check_keys(row, {"result"}, where)
     result: Result = trace.build(Result, row["result"], where)
-    if not result.steps or not result.plain_s or len(result.plain_s) != len(result.speculative_s):
-        raise UserError(f"{where}: its steps and times do not fit together.")
+    if not result.plain_s or len(result.plain_s) != len(result.speculative_s):
+        raise UserError(f"{where}: its times are not as many of one kind as of the other; choose another --out file.")
+    if min(result.tokens, result.steps, *result.plain_s, *result.speculative_s) <= 0 or result.accepted < 0:
+        raise UserError(f"{where}: its tokens, steps and times are not all above 0; choose another --out file.")
+    if result.kind not in KINDS:
+        raise UserError(f"{where}: no prompt is of the kind {result.kind!r}; choose another --out file.")
+    check_drafter(result.arm.kind, result.arm.settings, where)
     return result

@@ -20,7 +20,8 @@ Verdict = Literal["faster", "slower", "no clear difference"]
 DEFINITIONS: dict[str, str] = {
     "acceptance_length": "1 + accepted / verify passes, over all passes of all prompts, undrafted ones included.",
     "tokens_per_pass": "Decoded tokens / verify passes; less than the acceptance length where a run ends in mid-draft.",
-    "cost_ratio": "c: seconds of drafting a token over those of a plain verify pass; the median over the prompts.",
+    "cost_ratio": "c: seconds of drafting a token over those of a plain verify pass; the median over the prompts. Left "
+    "out are steps without a draft, and those in which a drafter reads the prompt.",
     "verify_cost": "v: the mean verify pass, with a draft or without, over a plain one; the median over the prompts.",
     "gamma_used": "Mean depth of the drafts over all steps, undrafted ones included; the median over the prompts.",
     "speedup": "Plain over speculative time per token, prefill left out; the median over the prompts.",
@@ -81,9 +82,9 @@ def report(header: Header, results: Sequence[Result]) -> dict[str, Any]:
         "schema": SCHEMA,
         "header": trace.plain(header),
         "rows": [_plain(row) for row in measured],
-        "best": {kind: _plain(row) for kind, row in chosen.items()},
+        "best": {name: _plain(row) for name, row in chosen.items()},
         "by_prompt_kind": {
-            kind: [entry._asdict() for entry in by_prompt_kind(results, row.arm)] for kind, row in chosen.items()
+            name: [entry._asdict() for entry in by_prompt_kind(results, row.arm)] for name, row in chosen.items()
         },
     }
 
@@ -105,9 +106,9 @@ def rows(results: Iterable[Result]) -> list[Row]:
 
 
 def best(rows: Sequence[Row]) -> dict[str, Row]:
-    """The fastest row of every drafter kind, by the median speed-up; the first of equals."""
-    kinds = dict.fromkeys(row.arm.kind for row in rows)
-    return {kind: max((row for row in rows if row.arm.kind == kind), key=lambda row: row.speedup) for kind in kinds}
+    """The fastest row of every drafter, by its arm's name: the median speed-up decides, the first of equals stands."""
+    names = dict.fromkeys(row.arm.name for row in rows)
+    return {name: max((row for row in rows if row.arm.name == name), key=lambda row: row.speedup) for name in names}
 
 
 def by_prompt_kind(results: Iterable[Result], arm: Arm) -> list[OfKind]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from specviz.workloads.arms import Arm
 from specviz.workloads.results import Header, Result
 from specviz.workloads.summary import OfKind, Row, best, by_prompt_kind, rows
 
@@ -36,7 +35,7 @@ def render(header: Header, results: Sequence[Result]) -> str:
     parts = [describe(header), _table([COLUMNS, *map(cells, measured)])]
     if len(measured) > len(chosen):
         parts.append(f"The best of each drafter:\n\n{_table([COLUMNS, *map(cells, chosen.values())])}")
-    kinds = {row.arm.kind: by_prompt_kind(results, row.arm) for row in chosen.values()}
+    kinds = {name: by_prompt_kind(results, row.arm) for name, row in chosen.items()}
     parts.append(f"By kind of prompt, acceptance length and speed-up:\n\n{_table(_by_kind(kinds))}")
     return "\n\n".join([*parts, *identity(measured), LEGEND])
 
@@ -66,7 +65,7 @@ def identity(measured: Sequence[Row]) -> list[str]:
 def cells(row: Row) -> tuple[str, ...]:
     low, high = row.quartiles
     return (
-        name(row.arm),
+        row.arm.name,
         row.arm.title,
         f"{row.acceptance_length:.2f}",
         f"{row.tokens_per_pass:.2f}",
@@ -79,12 +78,6 @@ def cells(row: Row) -> tuple[str, ...]:
         _number(row.outside, ".1%"),
         row.verdict,
     )
-
-
-def name(arm: Arm) -> str:
-    """The kind, with the settings that are not said elsewhere."""
-    shown = {key: value for key, value in arm.settings.items() if key not in ("tree", "nodes")}
-    return arm.kind + (f" ({', '.join(f'{key} {value}' for key, value in shown.items())})" if shown else "")
 
 
 def _by_kind(kinds: dict[str, list[OfKind]]) -> list[tuple[str, ...]]:

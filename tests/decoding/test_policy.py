@@ -154,6 +154,28 @@ def test_the_step_after_a_prefill_tells_nothing_of_times():
     assert policy._draft.of(2) == pytest.approx(draft_s) and policy._verify.of(3) == pytest.approx(verify_s)
 
 
+def test_a_drafter_that_reads_the_prompt_later_tells_nothing_of_drafting_then():
+    """A verify pass is one all the same."""
+
+    def drafted(by: str) -> Step:
+        return replace(one, nodes=tuple(replace(node, by=by) for node in one.nodes))
+
+    policy = Adaptive(LONGEST)
+    one, draft_s, verify_s = World(1.0, 0.1, 0.1).step(2)
+    policy.learn(replace(drafted("ngram"), prefill_s=3.0), draft_s, verify_s)
+    assert not policy._draft.is_known and not policy._verify.is_known
+    policy.learn(drafted("eagle"), 50.0, verify_s)
+    assert not policy._draft.is_known and policy._verify.of(3) == pytest.approx(verify_s)
+    policy.learn(drafted("eagle"), draft_s, verify_s)
+    assert policy._draft.of(2) == pytest.approx(draft_s)
+    known = dict(vars(policy._draft))
+    for by in ("ngram", "eagle"):  # gone on with after another prefill
+        policy.learn(replace(drafted(by), prefill_s=3.0 if by == "ngram" else None), 50.0, verify_s)
+    assert vars(policy._draft) == known
+    policy.learn(drafted("ngram"), draft_s, verify_s)
+    assert vars(policy._draft) != known
+
+
 def test_a_tree_is_charged_for_its_width():
     narrow, wide = Adaptive(LONGEST), Adaptive(LONGEST)
     below = [-1, -1, -1, -1, 0, 0, 0, 0]

@@ -81,7 +81,7 @@ def test_the_second_gamma_bounds_all_parts_but_the_first():
 
 @pytest.mark.parametrize("second_gamma", [0, 65])
 def test_a_second_gamma_that_is_none_is_refused(second_gamma):
-    with pytest.raises(UserError, match=f"second draft length is {second_gamma}; give 1 to 64"):
+    with pytest.raises(UserError, match=f"second_gamma is {second_gamma}; give a whole number from 1 to 64"):
         Combined([Fixed("a", []), Fixed("b", [])], second_gamma)
 
 

@@ -55,7 +55,8 @@ def test_where_its_residual_branch_starts(tmp_path, target):
 @pytest.mark.parametrize("answer", [None, True, False])
 def test_a_file_of_the_authors_layout_that_does_not_say_starts_it_before_the_norm_unless_told(tmp_path, target, answer):
     weights = published(tmp_path, target, ("norm_before_residual",))
-    made = make_drafter("eagle", target, {"aux_convention": "input", "norm_before_residual": answer}, weights)
+    said = {} if answer is None else {"norm_before_residual": answer}
+    made = make_drafter("eagle", target, {"aux_convention": "input", **said}, weights)
     assert made.head.config.norm_before_residual is bool(answer)
 
 

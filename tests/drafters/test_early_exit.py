@@ -98,9 +98,12 @@ def test_gamma_0_reads_nothing():
     assert len(propose(target, 2, 0)) == 0 and read == []
 
 
-@pytest.mark.parametrize("exit_layer", [0, 4, -1])
-def test_an_exit_layer_that_does_not_exist_is_refused(exit_layer):
-    with pytest.raises(UserError, match="this target has 4 layers, so give 1 to 3"):
+@pytest.mark.parametrize(
+    ("exit_layer", "said"),
+    [(0, "exit_layer is 0; give a whole number"), (4, "this target has 4 layers, so give 1 to 3")],
+)
+def test_an_exit_layer_that_does_not_exist_is_refused(exit_layer, said):
+    with pytest.raises(UserError, match=said):
         make_drafter("early-exit", tiny_target(), {"exit_layer": exit_layer})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,14 @@ from fakes import tiny_model, tiny_target
 from trained import DRAFT_IDS, exit_adapter, medusa_heads
 
 from specviz import runs
+from specviz.drafter_settings import SETTINGS
 from specviz.drafters import DRAFTERS, Assistant, Weights, make_drafter, settings_of, shipped
 from specviz.drafters.heads.adapter import write_adapter
 from specviz.drafters.heads.medusa import write_medusa
 from specviz.drafters.heads.reduced import reduced_model, write_reduced
 from specviz.errors import UserError
 from specviz.models.target import Target
+from specviz.presets import check_drafter
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +53,53 @@ def test_every_kind_says_its_settings():
         "mtp": {*shape, *sure},
         "library": {"method", "source"},
     }
+
+
+def test_every_setting_has_its_bounds():
+    assert {name for kind in DRAFTERS for name in settings_of(kind)} | {"second_gamma"} <= SETTINGS.keys()
+
+
+WRONG = [
+    ("ngram", "ngram_min", "abc", "a whole number from 1 to 16"),
+    ("ngram", "ngram_max", 2.5, "a whole number from 1 to 16"),
+    ("ngram", "nodes", "abc", "a whole number from 1 to 64"),
+    ("ngram", "branches", 1e99, "a whole number from 1 to 16"),
+    ("ngram", "tree", 1, "true or false"),
+    ("ngram", "tree", "maybe", "true or false"),
+    ("ngram", "pick", "rare", "recent or frequent"),
+    ("draft-model", "confidence", "abc", "a number from 0 to 1"),
+    ("draft-model", "confidence", True, "a number from 0 to 1"),
+    ("draft-model", "confidence", float("nan"), "a number from 0 to 1"),
+    ("draft-model", "confidence", -3.0, "a number from 0 to 1"),
+    ("draft-model", "confidence", 7, "a number from 0 to 1"),
+    ("draft-model", "source", 3, "a text"),
+    ("early-exit", "exit_layer", "abc", "a whole number from 1 to 1000"),
+    ("early-exit", "exit_layer", 2.5, "a whole number from 1 to 1000"),
+    ("early-exit", "exit_layer", True, "a whole number from 1 to 1000"),
+    ("early-exit", "adapter", 0, "true or false"),
+    ("ngram+draft-model", "second_gamma", "abc", "a whole number from 1 to 64"),
+    ("ngram+draft-model", "ngram.nodes", 65, "a whole number from 1 to 64"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "value", "wanted"), WRONG)
+def test_a_setting_out_of_bounds_is_named_and_said_what_to_give(target, kind, name, value, wanted):
+    with pytest.raises(
+        UserError, match=rf"^{name.removeprefix('ngram.')} is {re.escape(repr(value))}; give {wanted}\.$"
+    ):
+        make_drafter(kind, target, {name: value})
+
+
+@pytest.mark.parametrize(("kind", "name", "value", "wanted"), WRONG)
+def test_a_preset_may_hold_none_of_them_either(kind, name, value, wanted):
+    with pytest.raises(UserError, match=rf"^drafter 2: {name} is {re.escape(repr(value))}; give {wanted}\.$"):
+        check_drafter(kind, {name: value}, "drafter 2")
+
+
+@pytest.mark.parametrize("confidence", [0, 0.5, 1])
+def test_the_bounds_themselves_and_whole_numbers_are_fine(target, confidence):
+    assert make_drafter("draft-model", target, {"confidence": confidence}).confidence == confidence
+    check_drafter("ngram+draft-model", {"ngram_min": 16, "second_gamma": 64, "gamma": 0, "gamma_policy": "fixed"}, "")
 
 
 @pytest.mark.parametrize("kind", ["medusa", "early-exit", "draft-model"])
@@ -131,6 +181,12 @@ def test_given_weights_go_to_the_part_that_they_are_for(at_hand, written, target
 def test_weights_that_do_not_say_what_they_are_go_to_whoever_takes_some(written, target, tmp_path):
     write_medusa(medusa_heads(), tmp_path, {})
     assert names(make_drafter("ngram+medusa", target, {}, Weights(tmp_path, "theirs"))) == ["", "theirs"]
+
+
+def test_weights_that_say_nonsense_about_what_they_are_go_to_whoever_takes_some(written, target, tmp_path):
+    write_medusa(medusa_heads(), tmp_path, {"kind": ["medusa"]})
+    with pytest.raises(UserError, match="holds no exit adapter"):  # early exit takes them as well, and can't read them
+        make_drafter("medusa+early-exit", target, {"exit_layer": 2}, Weights(tmp_path, "theirs"))
 
 
 @pytest.mark.parametrize("left_out", ["config.json", "model.safetensors"])

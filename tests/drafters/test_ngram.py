@@ -243,7 +243,7 @@ def test_only_the_latest_places_are_looked_at():
     assert paths([*tokens[2 * 80 - 2 : -2], 1], 1, ngram_max=1, pick="frequent") == [(6,), (5,)]
 
 
-@pytest.mark.parametrize(("setting", "said"), [({"nodes": 0}, "tree of 0 nodes"), ({"branches": 17}, "17 branches")])
+@pytest.mark.parametrize(("setting", "said"), [({"nodes": 0}, "nodes is 0"), ({"branches": 17}, "branches is 17")])
 def test_trees_that_cannot_be_are_refused(setting, said):
     with pytest.raises(UserError, match=said):
         make_drafter("ngram", TARGET, {"tree": True, **setting})

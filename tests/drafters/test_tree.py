@@ -181,10 +181,10 @@ def test_logits_that_are_not_numbers_end_a_tree_with_a_note(depth, value):
 @pytest.mark.parametrize(
     ("nodes", "branches", "problem"),
     [
-        (0, 4, "A tree of 0 nodes is asked for; give 1 to 64"),
-        (65, 4, "A tree of 65 nodes is asked for; give 1 to 64"),
-        (8, 0, "A tree with 0 branches per node is asked for; give 1 to 16"),
-        (8, 17, "A tree with 17 branches per node is asked for; give 1 to 16"),
+        (0, 4, "nodes is 0; give a whole number from 1 to 64"),
+        (65, 4, "nodes is 65; give a whole number from 1 to 64"),
+        (8, 0, "branches is 0; give a whole number from 1 to 16"),
+        (8, 17, "branches is 17; give a whole number from 1 to 16"),
     ],
 )
 def test_sizes_that_no_tree_has_are_refused(nodes, branches, problem):

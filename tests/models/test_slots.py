@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fakes
 import pytest
 import torch
 from fakes import VOCAB, tiny_model
@@ -65,6 +66,17 @@ def test_without_layers_there_are_no_hidden_rows(model):
     logits, hidden = slots.fill([0], [PROMPTS[1]])
     assert hidden == [] and slots.step(torch.tensor([1]))[1] is None
     torch.testing.assert_close(logits[0], alone(model, PROMPTS[1])[0], rtol=1e-3, atol=1e-3)
+
+
+def test_logits_that_the_model_scales_or_caps(monkeypatch):
+    granite = "granite", {**fakes.ARCHITECTURES["llama"][1], "logits_scaling": 8.0}
+    monkeypatch.setitem(fakes.ARCHITECTURES, "granite", granite)
+    capped = tiny_model("mixed", layer_types=["full_attention"] * 4, final_logit_softcapping=5.0)
+    for changes in (tiny_model("granite"), capped):
+        slots = Slots(changes, 2, BLOCK, LAYERS)
+        logits, hidden = slots.fill([0, 1], PROMPTS[1:])
+        for text, row, states in zip(PROMPTS[1:], logits, hidden, strict=True):
+            check(changes, text, row, states)
 
 
 def test_a_model_that_attends_in_windows_is_refused():

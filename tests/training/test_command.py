@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+from fakes import tiny_target
 from safetensors.torch import load_file
 
 from specviz import cli
@@ -44,6 +45,14 @@ def test_from_data_to_drafter(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["medusa", "--tokens", "-1", "--data", "DATA"], "--tokens is -1"),
         (["mtp", "--minutes", "0", "--data", "DATA"], "--minutes is 0"),
         (["mtp", "--tokens", "9", "--data", "DATA", "--passes", "0"], "--passes is 0"),
+        (["mtp", "--tokens", "9", "--data", "DATA", "--passes", "10000000000"], "up to 1000"),
+        (["mtp", "--tokens", "9", "--data", "DATA", "--checkpoint-minutes", "nan"], "--checkpoint-minutes is nan"),
+        (["mtp", "--tokens", "9", "--data", "DATA", "--seed", "100000000000000000000"], "63 bits"),
+        (["data", "--seed", "100000000000000000000"], "63 bits"),
+        (["medusa", "--tokens", "9", "--data", "DATA", "--heads", "17"], "up to 16 heads"),
+        (["medusa", "--tokens", "9", "--data", "DATA", "--blocks", "9"], "8 blocks"),
+        (["early-exit", "--tokens", "9", "--data", "DATA", "--exit-layer", "4"], "so give 1 to 3"),
+        (["early-exit", "--tokens", "9", "--data", "DATA", "--exit-layer", "2", "--width", "513"], "up to 512"),
     ],
 )
 def test_mistakes_are_one_sentence(
@@ -53,6 +62,32 @@ def test_mistakes_are_one_sentence(
         options = [str(tiny.written(tmp_path / "data")) if each == "DATA" else each for each in options]
     assert cli.main(["train", *options, "--out", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "kind", [["eagle3"], ["mtp"], ["draft-model", "--layers-from", "0,2"], ["early-exit", "--exit-layer", "2"]]
+)
+def test_a_target_of_another_build_is_refused(
+    kind: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tiny_target("gpt2", vocab_size=tiny.target().vocab_size)
+    other.weights = tiny.target().weights
+    monkeypatch.setattr(train, "_target", lambda options: other)
+    common = ["--data", str(tiny.written(tmp_path / "data")), "--out", str(tmp_path / "out"), "--tokens", "300"]
+    assert cli.main(["train", *kind, *common]) == 2
+    assert "choose one built as Llama is" in capsys.readouterr().err
+
+
+def test_a_drafter_that_cannot_be_written_is_not_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, out = tiny.written(tmp_path / "data"), tmp_path / "out"
+    out.mkdir()
+    (out / "drafter").write_text("a file")
+    command = ["train", "medusa", "--data", str(folder), "--out", str(out), "--tokens", "300"]
+    assert cli.main(command) == 2
+    assert "drafter can't be written" in capsys.readouterr().err
+    (out / "drafter").unlink()
+    assert cli.main(command) == 0
+    assert "going on after step" in capsys.readouterr().err
 
 
 def test_a_run_goes_on_only_as_it_began(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

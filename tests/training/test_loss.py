@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specviz.training import loss as fused
-from specviz.training.loss import soft_loss
+from specviz.training.loss import LmHead, soft_loss
 
 ROWS, WIDTH, VOCAB, TOP = 11, 6, 17, 4
 
@@ -23,21 +23,24 @@ def inputs() -> tuple[torch.Tensor, ...]:
     return states, weight, ids, probs, best
 
 
-def test_loss_and_gradient_equal_plain_cross_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("biased", [False, True])
+def test_loss_and_gradient_equal_plain_cross_entropy(biased: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     states, weight, ids, probs, best = inputs()
-    logs = torch.log_softmax(states @ weight.T, -1)
+    bias = 3 * torch.randn(VOCAB, generator=torch.Generator().manual_seed(1)) if biased else None
+    logits = torch.nn.functional.linear(states, weight, bias)
+    logs = torch.log_softmax(logits, -1)
     plain = -(logs.gather(-1, ids) * probs).sum() / (ROWS - 1)
     expected = torch.autograd.grad(3 * plain, states)[0]
     monkeypatch.setattr(fused, "ROWS", 4)  # several chunks, the last one short
-    found = soft_loss(states, weight, ids, probs, best)
+    found = soft_loss(states, LmHead(weight, bias), ids, probs, best)
     torch.testing.assert_close(found.mean, plain)
     torch.testing.assert_close(torch.autograd.grad(3 * found.mean, states)[0], expected)
     assert found.rows == ROWS
-    assert found.agreed == int(((states @ weight.T).argmax(-1) == best).sum())
+    assert found.agreed == int((logits.argmax(-1) == best).sum())
 
 
 def test_rows_that_cannot_be_drafted_have_no_gradient() -> None:
     states, weight, ids, probs, best = inputs()
-    gradient = torch.autograd.grad(soft_loss(states, weight, ids, probs, best).mean, states)[0]
+    gradient = torch.autograd.grad(soft_loss(states, LmHead(weight, None), ids, probs, best).mean, states)[0]
     assert not gradient[3].any()
     assert gradient[4].any()

@@ -73,6 +73,14 @@ def test_pass_k_is_the_kth_drafted_row(kind: str, start: int) -> None:
                     torch.testing.assert_close(found[depth - 1][sequence, row], expected, atol=1e-4, rtol=1e-3)
 
 
+def test_there_are_no_passes_without_rows() -> None:
+    """Pass k has rows from k-1 on, and from `start` on."""
+    target = tiny_target("llama")
+    head = head_for(target, **KINDS["mtp"])
+    states, tokens = torch.zeros(1, LENGTH, head.config.hidden_size), torch.zeros(1, LENGTH, dtype=torch.long)
+    assert [len(list(passes(head, states, tokens, 99, start))) for start in (1, LENGTH - 1, LENGTH)] == [LENGTH, 2, 1]
+
+
 def drafted(head: Head, states: torch.Tensor, tokens: torch.Tensor, begin: int, depth: int) -> torch.Tensor:
     """What the LM head reads for the depth-th token of a draft after true rows up to `begin`, one row at a time."""
     rows = GrowingLayer()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+from collections.abc import Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
 
+import torch
 from fakes import byte_tokenizer, tiny_target
 
 from specviz.models.target import Target
 from specviz.training.data import usual_layers
+from specviz.training.dataset import HELD_OUT
 from specviz.training.generate import Generator
 from specviz.training.shards import About, Sample, write
 
@@ -37,10 +41,16 @@ def some() -> tuple[Sample, ...]:
     return tuple(sampled(160, slots=16))
 
 
-def written(folder: Path, parts: int = 2) -> Path:
+def held_out(sample: Sample) -> bool:
+    """Whether the sample's sequence is one that is never trained on."""
+    return hashlib.sha256(torch.tensor(sample.ids, dtype=torch.int32).numpy().tobytes()).digest()[0] % HELD_OUT == 0
+
+
+def written(folder: Path, parts: int = 2, samples: Sequence[Sample] | None = None) -> Path:
     """A folder of shards."""
     folder.mkdir()
-    samples, about = some(), About(target().name, target().weights, usual_layers(target()), SEED)
+    samples = some() if samples is None else samples
+    about = About(target().name, target().weights, usual_layers(target()), SEED)
     size = -(-len(samples) // parts)
     for part in range(parts):
         file = folder / f"seed{SEED}-{part:05}.safetensors"

@@ -233,7 +233,8 @@ def test_every_setting_reaches_the_run(server, client):
     assert [run[name] for name in ("gamma", "max_new_tokens", "seed")] == [3, 9, 7]
     assert run["stop_strings"] == ["one", "t\two"] and run["chat_template"] is False
     exits = client.predict(PROMPT, drafter="Early exit", exit_layer=2, max_new_tokens=2, measure=False, api_name="/run")
-    assert exits["run"]["drafter_settings"] == {"exit_layer": 2} and exits["run"]["gamma"] == 2  # its own default
+    assert exits["run"]["drafter_settings"] == {"exit_layer": 2, "adapter": False}
+    assert exits["run"]["gamma"] == 2  # its own default
 
 
 def test_where_nothing_is_given_the_drafter_has_its_own_defaults():
@@ -241,8 +242,13 @@ def test_where_nothing_is_given_the_drafter_has_its_own_defaults():
     ask = read("x", api.USUAL, pairings, measure=True)
     assert (ask.preset.kind, ask.settings.gamma, ask.dtype, ask.measure) == ("ngram", 5, None, True)
     ask = read("x", {**api.USUAL, "drafter": "early-exit", "float32": True}, pairings, measure=False)
-    assert (ask.preset.title, ask.settings.gamma, ask.dtype, ask.measure) == ("Early exit", 2, "float32", False)
-    assert ask.drafter_settings == {"exit_layer": 24}
+    assert (ask.preset.title, ask.settings.gamma, ask.dtype, ask.measure) == (
+        "Early exit with adapter",
+        2,
+        "float32",
+        False,
+    )
+    assert ask.drafter_settings == {"exit_layer": 15}
     assert read("x", {**api.USUAL, "gamma": 0}, pairings, measure=True).settings.gamma == 0
     raw = {id: read("x", {**api.USUAL, "pairing": id}, pairings, measure=True).raw for id in pairings}
     assert raw == {id: not pairing.chat for id, pairing in pairings.items()} and len(set(raw.values())) == 2
@@ -272,6 +278,64 @@ def test_rule_policy_and_tree_arrive_or_are_the_drafters_own(monkeypatch):
     adaptive = asked(gamma_policy="adaptive", rule="typical")
     assert (adaptive.settings.gamma_policy, adaptive.settings.rule) == ("adaptive", "typical")
     assert "confidence" not in adaptive.drafter_settings
+
+
+@pytest.mark.parametrize(
+    ("drafter", "settings", "sentence"),
+    [
+        ("plain", {"rule": "garbage"}, "No drafter has no use for rule; leave it out, or choose another drafter."),
+        ("plain", {"gamma_policy": "garbage"}, "No drafter has no use for gamma_policy; "),
+        ("plain", {"confidence": "abc"}, "No drafter has no use for confidence; "),
+        ("plain", {"ngram_pick": "frequent"}, "No drafter has no use for ngram_pick; "),
+        ("ngram", {"exit_layer": 7}, "N-gram lookup has no use for exit_layer; "),
+        ("ngram", {"second_gamma": 3}, "N-gram lookup has no use for second_gamma; "),
+        ("ngram", {"nodes": "abc"}, "nodes shapes a tree, and a chain is drafted; set tree to true, or leave it out."),
+        ("ngram", {"branches": 2, "tree": False}, "branches shapes a tree, and a chain is drafted; "),
+        ("ngram", {"nodes": "abc", "tree": True}, "The tree's number of nodes is abc; give a whole number from 1 to "),
+        ("early-exit", {"nodes": 4}, "{title} has no use for nodes; "),
+        ("early-exit", {"ngram_min": 1}, "{title} has no use for ngram_min; "),
+        ("early-exit", {"confidence": []}, "The confidence threshold is []; give a number from 0 to 1."),
+        ("early-exit", {"confidence": {}}, "The confidence threshold is {{}}; give a number from 0 to 1."),
+        ("early-exit", {"confidence": False}, "The confidence threshold is False; give a number from 0 to 1."),
+        ("early-exit", {"confidence": ""}, "The confidence threshold is missing; give a number from 0 to 1."),
+        (
+            "early-exit",
+            {"confidence": 0.5, "gamma_policy": "fixed"},
+            "confidence is of the policy confidence, not fixed; leave one of them out.",
+        ),
+        ("early-exit", {"confidence": 0, "gamma_policy": "adaptive"}, "confidence is of the policy confidence, not "),
+        ("early-exit", {"confidence": 0.5, "gamma_policy": ["fixed"]}, "Choose what decides on the draft length: "),
+    ],
+)
+def test_a_setting_that_is_given_in_vain_is_refused(drafter, settings, sentence):
+    pairings = load_pairings()
+    title = next(preset.title for preset in pairings[PAIRING].drafters if preset.kind == drafter)
+    with pytest.raises(UserError) as refused:
+        read("x", {**api.USUAL, "drafter": drafter, **settings}, pairings, measure=True)
+    assert str(refused.value).startswith(sentence.format(title=title)) and "\n" not in str(refused.value)
+
+
+def test_every_drafter_takes_what_it_has_a_use_for():
+    pairings = load_pairings()
+    for pairing in pairings.values():
+        for preset in pairing.drafters:
+            known = {"pairing": pairing.id, "drafter": preset.title, "rule": "token", "tree": False}
+            assert read("x", {**api.USUAL, **known}, pairings, measure=True).preset == preset
+
+    def asked(drafter: str, **settings: Any) -> dict[str, Any]:
+        return read("x", {**api.USUAL, "drafter": drafter, **settings}, pairings, measure=True).drafter_settings
+
+    assert asked("early-exit", confidence=0.5, gamma_policy="confidence")["confidence"] == 0.5
+    assert "confidence" not in asked("early-exit", confidence=0)
+    assert (
+        asked("ngram+eagle", ngram_max=4, second_gamma=1, tree=True, nodes=5, confidence=0.2).items()
+        >= {
+            "ngram_max": 4,
+            "second_gamma": 1,
+            "nodes": 5,
+            "confidence": 0.2,
+        }.items()
+    )
 
 
 def test_a_number_is_for_all_parts_and_each_keeps_its_own_where_none_is_given(monkeypatch):
@@ -454,6 +518,7 @@ def test_where_every_run_has_a_gpu_of_its_own_nothing_is_compared():
         ({"pairing": {"id": PAIRING}}, "There is no pairing {'id': 'smollm2-135m'}; choose one of: smollm2-135m, "),
         ({"pairing": "/etc"}, "There is no pairing '/etc'; choose one of: smollm2-135m, "),
         ({"drafter": "magic"}, "SmolLM2 135M Instruct has no drafter 'magic'; choose one of: No drafter, N-gram "),
+        ({"confidence": 0.5}, "N-gram lookup has no use for confidence; leave it out, or choose another drafter."),
         ({"drafter": "Early exit", "exit_layer": 4}, "The exit layer is 4; this target has 4 layers, so give 1 to 3."),
     ],
 )

@@ -89,7 +89,13 @@ def test_the_limits_themselves_are_allowed(change):
 
 def test_settings_of_other_drafters_are_neither_checked_nor_passed_on():
     ask = form.read(FORM._replace(drafter="Early exit", ngram_min=99, exit_layer=3), load_pairings())
-    assert ask.drafter_settings == {"exit_layer": 3}
+    assert ask.drafter_settings == {"exit_layer": 3, "adapter": False}, "as its preset has it"
+
+
+def test_the_target_itself_and_the_shipped_draft_model_stay_what_they_are():
+    for title, source in (("The target itself", "self"), ("Small draft model", "shipped")):
+        ask = form.read(FORM._replace(drafter=title), load_pairings())
+        assert ask.drafter_settings == {"source": source}
 
 
 SURE = DrafterPreset("sure", "Sure", {"tree": True, "nodes": 12, "confidence": 0.3, "exit_layer": 2}, "")

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from specviz.errors import UserError
-from specviz.presets import pairing
+from specviz.presets import DrafterPreset, pairing
 from specviz.workloads.arms import Arm, arms, usual_settings
 from specviz.workloads.options import Choice, add_arguments, numbers
 
@@ -66,6 +66,21 @@ def test_chains_of_every_length_and_trees_of_every_budget_and_depth():
     assert found[2].settings == {"ngram_max": 2, "tree": True, "nodes": 4}
     assert arms("plain", {}, (1, 3), (4,), (2,)) == [Arm("plain", {}, 1)]
     assert arms("eagle", {"tree": True}, (1, 3), (4,), (2, 3)) == [Arm("eagle", {"tree": True}, d) for d in (2, 3)]
+
+
+def test_a_part_of_a_combination_may_ask_for_a_tree():
+    settings = {"eagle.tree": True, "eagle.nodes": 6, "ngram_max": 3}
+    [arm] = arms("ngram+eagle", settings, (1, 2), (), (3,))
+    assert arm.gamma == 3 and arm.is_tree and arm.title == "6 nodes, depth 3"
+    assert arm.name == "ngram+eagle (ngram_max 3)"
+    offered = (DrafterPreset("ngram+eagle", "Both", {**settings, "gamma": 4}, ""),)
+    assert usual_settings("ngram+eagle", offered) == {"ngram_max": 3}
+
+
+def test_a_drafter_is_called_by_what_is_not_tried_in_turn():
+    settings = {"source": "self", "gamma": 2, "tree": False, "nodes": 4}
+    assert Arm("draft-model", settings, 2).name == "draft-model (source self)"
+    assert Arm("draft-model", settings, 2, {"Small": "abc"}).name == "draft-model (Small)"
 
 
 def test_what_a_pairing_recommends_holds_except_for_what_is_tried_in_turn():

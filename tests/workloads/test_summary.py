@@ -63,8 +63,30 @@ def test_the_best_setting_of_each_kind_and_what_it_brings_on_each_kind_of_prompt
         result(TWO, "c", 1.1, 10, 90, kind="story"),
     ]
     chosen = best(rows(results))
-    assert [(kind, row.arm) for kind, row in chosen.items()] == [("ngram", TWO), ("plain", PLAIN)]
+    assert [(name, row.arm) for name, row in chosen.items()] == [("ngram (ngram_max 3)", TWO), ("plain", PLAIN)]
     assert by_prompt_kind(results, TWO) == [("code", 2, 1 + 90 / 110, 1.4), ("story", 1, 1 + 10 / 90, 1.1)]
+
+
+def test_two_drafters_of_one_kind_each_keep_their_best():
+    def exits(layer: int, gamma: int) -> Arm:
+        return Arm("early-exit", {"exit_layer": layer}, gamma)
+
+    def models(name: str) -> Arm:
+        return Arm("draft-model", {}, 2, {name: "abc"})
+
+    measured = [(exits(15, 1), 1.3), (exits(15, 2), 1.2), (exits(24, 1), 0.7), (exits(24, 2), 0.8)]
+    measured += [(models("135M"), 1.1), (models("360M"), 1.0)]
+    results = [result(arm, "a", speedup) for arm, speedup in measured]
+    best_ones = {
+        "early-exit (exit_layer 15)": exits(15, 1),
+        "early-exit (exit_layer 24)": exits(24, 2),
+        "draft-model (135M)": models("135M"),
+        "draft-model (360M)": models("360M"),
+    }
+    assert {name: row.arm for name, row in best(rows(results)).items()} == best_ones
+    said = summary.report(HEADER, results)
+    assert list(said["best"]) == list(said["by_prompt_kind"]) == list(best_ones)
+    assert "kind  early-exit (exit_layer 15)  early-exit (exit_layer 24)  draft-model" in table.render(HEADER, results)
 
 
 def test_table_and_report_say_the_same():
@@ -76,8 +98,9 @@ def test_table_and_report_say_the_same():
     assert "Load averages at the start: 0.50, 0.25, 0.00." in text and "n/a" in text
     said = json.loads(json.dumps(summary.report(HEADER, results), allow_nan=False))
     assert [row["speedup"] for row in said["rows"]] == pytest.approx([1.2, 1.5, 1.0])
-    assert said["best"]["ngram"]["arm"]["gamma"] == 2 and said["best"]["ngram"]["verdict"] == "faster"
+    [(name, chosen), _] = said["best"].items()
+    assert name == "ngram (ngram_max 3)" and chosen["arm"]["gamma"] == 2 and chosen["verdict"] == "faster"
     assert set(said["rows"][0]) - {"arm", "prompts", "verdict"} == set(summary.DEFINITIONS)
-    assert said["by_prompt_kind"]["ngram"] == [
+    assert said["by_prompt_kind"][name] == [
         {"kind": "code", "prompts": 1, "acceptance_length": 2.0, "speedup": pytest.approx(1.5)}
     ]

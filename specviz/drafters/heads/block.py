@@ -14,6 +14,7 @@ from specviz.refusals import brief
 CHUNK = 1024  # positions by which the table of rotations grows
 # How positions are scaled, as transformers names it. Others ("longrope") turn all rows anew as a text grows, those
 # that are kept included. "dynamic" does so only beyond the positions that a head was made for.
+PART = "partial_rotary_factor"  # what share of a head turns
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3")
 
 
@@ -33,11 +34,17 @@ class Rotary:
     """Cosines and sines by position, [.., T, head_dim] each, looked up in a table."""
 
     def __init__(self, head_dim: int, theta: float, scaling: dict[str, object] | None, max_positions: int) -> None:
-        """scaling: as config files have it, with its `rope_type`. Raises ValueError if that is not in ROPE_TYPES."""
+        """scaling: as config files have it, with its `rope_type`. Raises ValueError if that is not in ROPE_TYPES, if
+        only a part of each head is to turn, or if its values make no pairs.
+        """
         rope = {"rope_type": "default", **(scaling or {}), "rope_theta": theta}
         if rope["rope_type"] not in ROPE_TYPES:
             known = ", ".join(ROPE_TYPES)
             raise ValueError(f"its positions are scaled by {brief(rope['rope_type'])}, and those known are {known}")
+        if rope.get(PART, 1) != 1:
+            raise ValueError(f"it turns {brief(rope[PART])} of each head by its position, and only the whole is known")
+        if head_dim % 2:
+            raise ValueError(f"its heads have {head_dim} values, and positions turn pairs of them")
         config = LlamaConfig(
             hidden_size=head_dim,
             num_attention_heads=1,

@@ -107,7 +107,10 @@ def fill(
 def check_shapes(
     module: nn.Module, tensors: Mapping[str, Tensor], where: str, called: Callable[[str], str] = lambda name: name
 ) -> None:
-    """Raise UserError that names which of the module's tensors are missing, unexpected or of another shape."""
+    """Raise UserError that names which of the module's tensors are missing, unexpected or of another shape.
+
+    So are those whose values are no numbers with a fraction where the module's are: whole, complex or packed ones.
+    """
     wanted = module.state_dict()
     missing = [called(name) for name in wanted if name not in tensors]
     unexpected = [called(name) for name in tensors if name not in wanted]
@@ -116,7 +119,12 @@ def check_shapes(
         for name in wanted
         if name in tensors and tensors[name].shape != wanted[name].shape
     ]
-    problems = {"missing": missing, "unexpected": unexpected, "of another shape": shaped}
+    kinds = [
+        f"{called(name)} is {brief(tensors[name].dtype)}"
+        for name in wanted
+        if name in tensors and tensors[name].is_floating_point() != wanted[name].is_floating_point()
+    ]
+    problems = {"missing": missing, "unexpected": unexpected, "of another shape": shaped, "of another type": kinds}
     if said := "; ".join(f"{problem}: {_listed(names)}" for problem, names in problems.items() if names):
         raise UserError(
             f"The tensors of {where} do not fit what its {CONFIG} describes ({said}), so give a version that is "
@@ -201,8 +209,8 @@ class _Pickle:
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
-        if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
-            raise ValueError(f"{path.name} holds something else than tensors by name")
+        if not isinstance(content, Mapping) or not all(map(_is_plain, content.values())):
+            raise ValueError(f"{path.name} holds something else than plain tensors by name")
         self._tensors: dict[str, Tensor] = {str(name): value for name, value in content.items()}
         self.names = list(self._tensors)
 
@@ -214,6 +222,11 @@ class _Pickle:
 
     def tensor(self, name: str) -> Tensor:
         return self._tensors[name].clone()
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is a tensor whose values stand one beside the other in memory."""
+    return isinstance(value, Tensor) and value.device.type == "cpu" and value.layout == torch.strided
 
 
 def _opened(path: Path, stack: ExitStack) -> _Safetensors | _Pickle:

@@ -44,7 +44,7 @@ def write_folder(
     content = {**config, "vocab_size": vocab_size, "draft_vocab_size": draft_size, OURS: dict(about)}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    offsets = {} if d2t is None else to_offsets(d2t.cpu(), vocab_size)
+    offsets = {} if d2t is None else to_offsets(d2t, vocab_size)
     # The format refuses tensors that share their storage.
     stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     save_file({**stored, **offsets}, folder / WEIGHTS, metadata={"format": "pt"})

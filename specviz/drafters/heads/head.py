@@ -127,7 +127,8 @@ class Head(nn.Module):
                 f"This drafter reads layer {max(config.hidden_layers)}, and {target.name} has {layers}; choose one "
                 "that was made for this target."
             )
-        self.to(device=target.device, dtype=target.dtype)
+        self.to(device=target.device)
+        self._cast(target.dtype)
         own_embedding, own_lm_head = hasattr(self, "embed_tokens"), hasattr(self, "lm_head")
         if not (own_embedding and own_lm_head) and config.hidden_size != config.target_hidden_size:
             raise UserError(
@@ -139,6 +140,14 @@ class Head(nn.Module):
         lm = self.lm_head if own_lm_head else shared_lm_head(target, getattr(self, "d2t", None), packed=packed)
         self._shared = embeddings, lm
         return self
+
+    def _cast(self, dtype: torch.dtype) -> None:
+        """Change the number format of all weights but those that transformers would keep in float32: of routers."""
+        of = None if self.config.block_type is None else family(self.config.block_type)
+        kept = () if of is None else of.kept_in_float32(dtype)
+        for name, tensor in (*self.named_parameters(), *self.named_buffers()):
+            if tensor.is_floating_point():
+                tensor.data = tensor.data.to(torch.float32 if any(part in name for part in kept) else dtype)
 
     @property
     def embeddings(self) -> nn.Module:

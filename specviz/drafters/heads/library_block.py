@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig
 
+from specviz.drafters.heads.bounds import check_numbers
 from specviz.errors import UserError
 from specviz.models.alone import loading_alone
 from specviz.models.cache import GrowingLayer
+from specviz.models.config import cleaned
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,12 @@ class Family:
 
     def find(self, name: str) -> Any:
         return getattr(importlib.import_module(f"transformers.models.{self.module}.modeling_{self.module}"), name)
+
+    def kept_in_float32(self, dtype: torch.dtype) -> tuple[str, ...]:
+        """Parts of the names of the tensors that transformers keeps in float32 in a model of that number format."""
+        model = self.find(f"{self.prefix}PreTrainedModel")
+        kept = [*(model._keep_in_fp32_modules_strict or ())] if dtype in (torch.float16, torch.bfloat16) else []
+        return (*kept, *((model._keep_in_fp32_modules or ()) if dtype == torch.float16 else ()))
 
     def norm(self, width: int, eps: float) -> nn.Module:
         """The family's own: some scale by 1 + weight."""
@@ -61,9 +69,13 @@ class LibraryBlock:
     """A transformers layer with its rotary embedding; `layer` is the module to register."""
 
     def __init__(self, block_type: str, block_config: Mapping[str, Any]) -> None:
-        """block_config: the model's config.json. Raises UserError for an unknown family."""
+        """block_config: the model's config.json.
+
+        Raises UserError for an unknown family, and ValueError for sizes that no model has.
+        """
         of = family(block_type)
-        sizes = {key: value for key, value in block_config.items() if key not in ("model_type", "layer_types")}
+        check_numbers(block_config)
+        sizes = {key: value for key, value in cleaned(block_config).items() if key not in ("model_type", "layer_types")}
         config = AutoConfig.for_model(block_type, **{**sizes, "num_hidden_layers": 1, **of.settings})
         config._attn_implementation = "sdpa"
         with loading_alone:

@@ -26,8 +26,8 @@ from specviz.errors import UserError
 from specviz.models.target import Target
 
 MOST_HEADS, MOST_BLOCKS = 16, 8
-_BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.(weight|bias)")
-_LM_HEAD = re.compile(r"(\d+)\.(\d+)\.weight")
+_BLOCK = re.compile(r"(\d{1,9})\.(\d{1,9})\.linear\.(weight|bias)")
+_LM_HEAD = re.compile(r"(\d{1,9})\.(\d{1,9})\.weight")
 
 
 class MedusaHeads(nn.Module):

@@ -38,7 +38,11 @@ def from_offsets(tensors: Mapping[str, Tensor], vocab_size: int, where: str) -> 
 
 
 def to_offsets(ids: Tensor, vocab_size: int) -> dict[str, Tensor]:
-    """`d2t` and `t2d` for the target's ids of a draft vocabulary, [Vd]. Raises ValueError unless they rise."""
+    """`d2t` and `t2d` for the target's ids of a draft vocabulary, [Vd], on the CPU. Raises ValueError unless they rise.
+
+    ids: on any device; a head that was trained on an accelerator has them there.
+    """
+    ids = ids.cpu()
     if not _fits(ids, None, vocab_size):
         raise ValueError(f"the ids of a draft vocabulary have to rise and to be below {vocab_size}")
     t2d = torch.zeros(vocab_size, dtype=torch.bool)

@@ -16,6 +16,7 @@ from specviz.drafters.heads import files
 from specviz.drafters.heads.files import about, check_target, describe_target, fill, open_checkpoint, tensors
 from specviz.drafters.heads.offsets import from_offsets, to_offsets
 from specviz.errors import UserError
+from specviz.models import checkpoint
 
 A, B = torch.arange(6.0).view(2, 3), torch.arange(4, dtype=torch.bfloat16)
 
@@ -67,9 +68,10 @@ def test_pickles_run_nothing(folder, capsys):
     with pytest.raises(UserError, match="can't be read"):
         tensors(folder)
     assert "this ran" not in capsys.readouterr().out
-    torch.save({"a": [A]}, folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="something else than tensors"):
-        tensors(folder)
+    for other in ([A], A.to("meta"), A.to_sparse()):
+        torch.save({"a": other}, folder / "pytorch_model.bin")
+        with pytest.raises(UserError, match="something else than plain tensors"):
+            tensors(folder)
 
 
 def test_a_folder_without_config_or_weights(tmp_path):
@@ -195,6 +197,26 @@ def test_offsets_there_and_back():
         to_offsets(torch.tensor([3, 1]), 10)
 
 
+class OnAnAccelerator(torch.Tensor):
+    """As a tensor there: with those on the CPU it computes nothing, and it can be copied to it."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), named=None):
+        if any(type(value) is torch.Tensor for value in arguments):
+            raise RuntimeError("Expected all tensors to be on the same device")
+        if function is torch.Tensor.cpu:
+            return arguments[0].as_subclass(torch.Tensor)
+        return super().__torch_function__(function, types, arguments, named or {})
+
+
+def test_offsets_of_a_head_that_was_trained_on_an_accelerator():
+    there = IDS.as_subclass(OnAnAccelerator)
+    with pytest.raises(RuntimeError, match="same device"):
+        there - torch.arange(4)
+    found = to_offsets(there, 10)
+    assert same(found, to_offsets(IDS, 10)) and {type(tensor) for tensor in found.values()} == {torch.Tensor}
+
+
 def test_offsets_that_are_none_are_refused():
     t2d = to_offsets(IDS, 10)["t2d"]
     for wrong in ({"d2t": IDS}, {"d2t": IDS, "t2d": t2d}, {"d2t": torch.tensor([0, 1, 2])}):
@@ -211,3 +233,25 @@ def test_offsets_that_are_none_are_refused():
     for shape in (torch.zeros(4), torch.zeros(0, dtype=torch.long), torch.zeros(2, 2, dtype=torch.long)):
         with pytest.raises(UserError, match="whole numbers"):
             from_offsets({"d2t": shape}, 10, "x")
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64, torch.bool])
+def test_weights_that_are_no_numbers_with_a_fraction_are_refused(dtype):
+    layer = nn.Linear(2, 2)
+    layer.register_buffer("ids", torch.arange(2))
+    stored = {"weight": torch.ones(2, 2, dtype=dtype), "bias": torch.ones(2).half(), "ids": torch.tensor([3, 4])}
+    with pytest.raises(UserError, match=rf"\(of another type: weight is {dtype}\)"):
+        fill(layer, stored, "x")
+    with pytest.raises(UserError, match=r"\(of another type: ids is torch.float32\)"):
+        fill(layer, {**stored, "weight": torch.ones(2, 2), "ids": torch.ones(2)}, "x")
+    fill(layer, {**stored, "weight": torch.ones(2, 2).bfloat16()}, "x")
+    assert layer.weight.dtype == torch.bfloat16 and layer.ids.tolist() == [3, 4]
+
+
+def test_a_config_longer_than_any_is_not_read(folder, monkeypatch):
+    length = (folder / "config.json").stat().st_size
+    monkeypatch.setattr(checkpoint, "MOST_JSON", length)
+    assert about(folder) == {"target": "tiny"}
+    monkeypatch.setattr(checkpoint, "MOST_JSON", length - 1)
+    with pytest.raises(UserError, match=rf"can't be read \(it has more than {length - 1} bytes\)"):
+        about(folder)

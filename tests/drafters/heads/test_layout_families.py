@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from drafted import bound, drafted, given, target_of
+from fakes import tiny_target
 from published import HEAD_DIM, HEADS, INNER, KV_HEADS, LAYERS, LLAMA, VOCAB, WIDTH, chain, mlp, random, rms, save
 from torch import Tensor
 
@@ -285,3 +286,52 @@ def test_a_prediction_layer_elsewhere_is_another_targets(tmp_path):
     save(tmp_path, GLM, moved)
     with pytest.raises(UserError, match=rf"at layer \[5\]; for this target it should have one at {LAYERS}"):
         read_head(tmp_path, target_of().config)
+
+
+@pytest.mark.parametrize("name", ["layers", "model.layers"])
+def test_a_number_of_thousands_of_digits_is_no_layers(tmp_path, name):
+    """So the tensor is another part of the model, and not read."""
+    tensors = {**glm_tensors(), f"{name}.{'9' * 5000}.eh_proj.weight": torch.ones(1)}
+    assert read_head(save(tmp_path, GLM, tensors), target_of().config).config.block_type == "glm4_moe"
+
+
+@pytest.mark.parametrize("name", ["model.mtp_layers", "mtp.layers"])
+def test_nor_is_it_that_of_a_prediction_layer(tmp_path, name):
+    tensors = {**glm_tensors(), f"{name}.{'9' * 5000}.eh_proj.weight": torch.ones(1)}
+    with pytest.raises(UserError, match="has 0 layers"):
+        read_head(save(tmp_path, GLM, tensors), target_of().config)
+
+
+def test_a_number_of_experts_is_compared_before_it_is_counted_up_to(tmp_path):
+    given = {name.replace("experts.3.", "experts.999999999."): tensor for name, tensor in glm_tensors().items()}
+    with pytest.raises(UserError, match=rf"lacks the tensor {BLOCK}mlp.experts.3.gate_proj.weight"):
+        read_head(save(tmp_path, GLM, given), target_of().config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"qk_rope_head_dim": 2 * 10**9}, "it has 2000000000 as qk_rope_head_dim, and 65,536 is the most"),
+        ({"n_routed_experts": 4097}, "it has 4097 as n_routed_experts, and 4,096 is the most"),
+        ({"partial_rotary_factor": 1e9}, "it has 1000000000.0 as partial_rotary_factor, and 1 is the most"),
+        ({"rope_parameters": {"original_max_position_embeddings": 10**9}}, "as original_max_position_embeddings, and"),
+        ({"mrope_section": [1, 10**9]}, "as mrope_section, and 100,000,000 is the most"),
+    ],
+)
+def test_sizes_that_no_layer_has_are_refused(tmp_path, changes, said):
+    with pytest.raises(UserError, match=said):
+        read_head(save(tmp_path, {**DEEPSEEK, **changes}, deepseek_tensors()), target_of().config)
+
+
+@pytest.mark.parametrize(("dtype", "routers"), [(torch.bfloat16, torch.float32), (torch.float64, torch.float64)])
+@pytest.mark.parametrize(("config", "tensors"), [(GLM, glm_tensors()), (DEEPSEEK, deepseek_tensors())])
+def test_routers_stay_in_float32_as_transformers_keeps_them(tmp_path, config, tensors, dtype, routers):
+    """In 16 bits the correction of the scores would be too coarse to choose experts by."""
+    target = tiny_target("llama", hidden_size=WIDTH, num_hidden_layers=LAYERS, vocab_size=VOCAB)
+    target.model.to(dtype)
+    head = read_head(save(tmp_path, config, tensors), target.config).bind(target)
+    kinds = {name: tensor.dtype for name, tensor in head.state_dict().items()}
+    gate = {f"layers.0.mlp.gate.{name}" for name in ("weight", "e_score_correction_bias")}
+    assert gate < kinds.keys() and kinds == {name: routers if name in gate else dtype for name in kinds}
+    bias = head.layers[0].mlp.gate.e_score_correction_bias
+    assert torch.equal(bias.float(), tensors[f"{BLOCK}mlp.gate.e_score_correction_bias"])

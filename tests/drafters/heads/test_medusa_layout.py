@@ -158,3 +158,10 @@ def test_a_pickle_that_holds_code_is_not_executed(target, tmp_path, capsys):
     with pytest.raises(UserError, match="can't be read"):
         read_medusa(folder, target.config)
     assert "executed" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["{}.0.linear.weight", "0.{}.linear.bias", "{}.1.weight"])
+def test_a_number_of_thousands_of_digits_counts_no_head(target, tmp_path, name):
+    folder = as_safetensors(tmp_path, {**published(2, 1), name.format("9" * 5000): torch.zeros(1)})
+    with pytest.raises(UserError, match=r"unexpected: [09]"):
+        read_medusa(folder, target.config)

@@ -10,6 +10,7 @@ import torch
 from fakes import VOCAB, tiny_model, tiny_target
 from safetensors.torch import load_file, save_file
 
+from specviz.drafters.heads import reduced
 from specviz.drafters.heads.reduced import read_reduced, reduced_model, write_reduced
 from specviz.errors import UserError
 from specviz.models.target import Target
@@ -102,13 +103,31 @@ def test_tensors_that_do_not_fit_are_named(folder, target, change, said):
     [
         ({"hidden_size": 64}, "made for another target: its hidden size is 64 and that of tiny llama 32"),
         ({"vocab_size": 99}, "made for another target: its vocabulary size is 99"),
-        ({"num_hidden_layers": 10**9}, "has 1000000000 as num_hidden_layers; give 1 to 64"),
-        ({"intermediate_size": 10**9}, r"of another shape: .*mlp\.gate_proj"),
+        ({"num_hidden_layers": 65}, "has 65 as num_hidden_layers; give 1 to 64"),
+        ({"num_hidden_layers": 10**9}, "it has 1000000000 as num_hidden_layers, and 1,000 is the most"),
+        ({"intermediate_size": 10**8}, r"of another shape: .*mlp\.gate_proj"),
         ({"model_type": "nonsense"}, "describes no draft model"),
         ({"model_type": "vit"}, "has vit as model_type, which is no language model"),
+        ({"intermediate_size": 10**9}, "it has 1000000000 as intermediate_size, and 100,000,000 is the most"),
+        ({"max_position_embeddings": 257}, "names 257 as its positions, and tiny llama has 256"),
         ({"num_attention_heads": 0}, "No llama model can be built|describes no draft model"),
     ],
 )
 def test_a_config_that_can_not_be_is_refused(folder, target, entries, said):
     with pytest.raises(UserError, match=said):
         read_reduced(changed(folder, **entries), target)
+
+
+def test_tables_that_no_file_holds_are_measured_before_they_are_built(folder, target, monkeypatch):
+    monkeypatch.setattr(reduced, "MOST_TABLES", 2 * 4 * 4)  # twice the rotary frequencies: 4 in float32
+    assert read_reduced(folder, target)
+    monkeypatch.setattr(reduced, "MOST_TABLES", 2 * 4 * 4 - 1)
+    with pytest.raises(UserError, match=r"would build tables of .*, more than any does"):
+        read_reduced(folder, target)
+
+
+def test_a_config_chooses_no_code(folder, target):
+    model, _ = read_reduced(
+        changed(folder, attn_implementation="somebody/kernels", auto_map={"AutoConfig": "x.Y"}), target
+    )
+    assert model.config._attn_implementation == "sdpa"

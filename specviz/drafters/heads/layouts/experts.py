@@ -11,7 +11,7 @@ from torch import Tensor
 from specviz.drafters.heads.layouts.names import Names
 from specviz.errors import UserError
 
-_ONE = re.compile(r"(.+\.experts)\.(\d+)\.(gate_proj|up_proj|down_proj)\.weight")
+_ONE = re.compile(r"(.+\.experts)\.(\d{1,9})\.(gate_proj|up_proj|down_proj)\.weight")
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 
 
@@ -28,7 +28,11 @@ def stacked(tensors: Mapping[str, Tensor], names: Names, where: str, inner: int,
         else:
             others[name] = tensor
     for prefix, experts in found.items():
-        count = 1 + max(index for _, index in experts)
+        present = {index for _, index in experts}
+        count = 1 + max(present)
+        if count > len(present):  # the largest may be any number, so it is not counted up to
+            absent = next(index for index in range(count) if index not in present)
+            _checked(None, names.in_file(f"{prefix}.{absent}.{PROJECTIONS[0]}.weight"), (inner, width), where)
         rows: dict[str, list[Tensor]] = {}
         for kind in PROJECTIONS:
             shape = (width, inner) if kind == "down_proj" else (inner, width)

@@ -35,7 +35,7 @@ from specviz.errors import UserError
 # Model types whose layer is our own block: Llama's, with what biases and norms the tensors show.
 PLAIN = ("llama", "mimo", "qwen2", "qwen3")
 _COMPUTED = "rotary_emb.inv_freq"  # in some old files; follows from the config
-_DEEPSEEK = re.compile(r"model\.layers\.(\d+)\.(eh_proj|enorm|hnorm)\.weight")
+_DEEPSEEK = re.compile(r"model\.layers\.(\d{1,9})\.(eh_proj|enorm|hnorm)\.weight")
 
 
 def mimo_names(prefix: str) -> Names:

@@ -34,6 +34,6 @@ def _replaced(name: str, pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def numbered(names: Collection[str], prefix: str) -> set[int]:
-    """The numbers that follow the prefix, as in "layers.0.": {0}."""
+    """The numbers that follow the prefix, as in "layers.0.": {0}. Ones of more than nine digits count no layers."""
     heads = (name[len(prefix) :].partition(".")[0] for name in names if name.startswith(prefix))
-    return {int(head) for head in heads if head.isdecimal()}
+    return {int(head) for head in heads if head.isdecimal() and len(head) <= 9}

@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
+from specviz.drafters.heads.block import PART
 from specviz.drafters.heads.files import Checkpoint
 from specviz.errors import UserError
 from specviz.models.checkpoint import CONFIG
@@ -26,6 +27,7 @@ MOST = {
     "vocab_size": 4_000_000,
     "draft_vocab_size": 4_000_000,
 }
+MOST_NUMBER = 1e15  # of a rotary base or an epsilon; beyond some size a whole number is no float any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +117,26 @@ def block_settings(checkpoint: Checkpoint, config: Mapping[str, Any], layer: str
         raise UserError(f"The drafter in {where} uses {brief(activation)} between its layers; only silu is read here.")
     hidden_size = whole(config, "hidden_size", where)
     heads = whole(config, "num_attention_heads", where)
+    kv_heads = whole(config, "num_key_value_heads", where, heads)
+    if heads % kv_heads:
+        raise UserError(
+            f"The drafter in {where} has {heads} heads of queries and {kv_heads} of keys, which they can't share "
+            "evenly; give another version."
+        )
     rope = {**entry(config, "rope_scaling", where), **entry(config, "rope_parameters", where)}
     theta = rope.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0
     kind = rope.get("rope_type", rope.get("type", "default"))
+    if config.get(PART) is not None:  # as old configs have it
+        rope.setdefault(PART, config[PART])
     return {
         "hidden_size": hidden_size,
         "intermediate_size": whole(config, "intermediate_size", where),
         "num_heads": heads,
-        "num_kv_heads": whole(config, "num_key_value_heads", where, heads),
+        "num_kv_heads": kv_heads,
         "head_dim": whole(config, "head_dim", where, hidden_size // heads),
         "rms_eps": _positive(config, "rms_norm_eps", 1e-6, where),
         "rope_theta": _positive({"rope_theta": theta}, "rope_theta", 10_000.0, where),
-        "rope_scaling": None if kind == "default" else {"rope_type": kind, **rope},
+        "rope_scaling": None if kind == "default" and rope.get(PART, 1) == 1 else {"rope_type": kind, **rope},
         "max_position_embeddings": whole(config, "max_position_embeddings", where, 2_048),
         "attention_bias": f"{layer}self_attn.q_proj.bias" in checkpoint.shapes,
         "qk_norm": f"{layer}self_attn.q_norm.weight" in checkpoint.shapes,
@@ -156,6 +166,8 @@ def written_block(config: Any) -> dict[str, Any]:
 def _positive(config: Mapping[str, Any], key: str, default: float, where: str) -> float:
     value = config.get(key)
     value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise UserError(f"{CONFIG} of {where} has {brief(value)} as {key}, which is no positive number; give another.")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_NUMBER:
+        raise UserError(
+            f"{CONFIG} of {where} has {brief(value)} as {key}, which is no positive number of a head; give another."
+        )
     return float(value)

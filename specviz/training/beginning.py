@@ -1,0 +1,119 @@
+"""What drafters begin as: parts of their target, whose LM head they share and whose language they so speak at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from specviz.drafters.heads.head import Head, HeadConfig
+from specviz.errors import UserError
+from specviz.models.pack import weight_of
+from specviz.models.target import Target
+
+LOUD = 1.5  # how strongly a row finds itself among all others
+ROW_SIZE = 2.0**10  # of every entry: far above any eps, and its root mean square is exact
+
+
+def head_config(target: Target, d2t: Tensor, kind: str, layers: tuple[int, ...]) -> HeadConfig:
+    """A head with a layer of the target's sizes. kind: "eagle3" or "mtp"; layers: whose states it reads."""
+    text = target.config
+    rope = dict(getattr(text, "rope_parameters", None) or {})
+    theta, scaling = float(rope.pop("rope_theta", 10_000.0)), rope
+    heads = int(text.num_attention_heads)
+    width = int(text.hidden_size)
+    return HeadConfig(
+        hidden_size=width,
+        intermediate_size=int(text.intermediate_size),
+        num_heads=heads,
+        # As many as there are queries: the head's attention is its only way to the embedding of the token it reads.
+        num_kv_heads=heads if kind == "eagle3" else int(text.num_key_value_heads),
+        head_dim=int(getattr(text, "head_dim", None) or width // heads),
+        rms_eps=float(text.rms_norm_eps),
+        rope_theta=theta,
+        rope_scaling=None if scaling.get("rope_type", "default") == "default" else scaling,
+        max_position_embeddings=int(text.max_position_embeddings),
+        hidden_layers=layers,
+        target_hidden_size=width,
+        vocab_size=target.vocab_size,
+        draft_vocab_size=None if len(d2t) == target.vocab_size else len(d2t),
+        combine="wide" if kind == "eagle3" else "mtp-reversed",
+        feedback="normed",
+    )
+
+
+@torch.no_grad()
+def begin_as_last_layer(head: Head, target: Target) -> None:
+    """Far better than a random start: the head's layer already speaks the language of the LM head."""
+    mine: Any = head.layers[0]
+    theirs: Any = layers_of(target.model)[-1]
+    width, wide = head.config.hidden_size, head.config.combine == "wide"
+    for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+        weight = weight_of(getattr(theirs.self_attn, name), target.model)
+        if name in ("k_proj", "v_proj"):
+            groups = head.config.num_kv_heads * head.config.head_dim // len(weight)
+            weight = weight.reshape(-1, head.config.head_dim, width).repeat_interleave(groups, 0).flatten(0, 1)
+        own = getattr(mine.self_attn, name).weight
+        if wide and name != "o_proj":
+            own.zero_()
+            own[:, width:] = weight
+        else:
+            own.copy_(weight)
+    for name in ("gate_proj", "up_proj", "down_proj"):
+        getattr(mine.mlp, name).weight.copy_(weight_of(getattr(theirs.mlp, name), target.model))
+    mine.post_attention_layernorm.weight.copy_(norm_scale(theirs.post_attention_layernorm))
+    if mine.input_layernorm is not None:
+        mine.input_layernorm.weight.copy_(norm_scale(theirs.input_layernorm))
+    own_norm: Any = head.norm
+    own_norm.weight.copy_(norm_scale(target.model.base_model.norm))
+    if wide:
+        head.fc.weight.zero_()
+        head.fc.weight[:, -width:] = torch.eye(width)
+        _read_own_token(head, mine.self_attn)
+    else:
+        head.fc.weight[:, :width] = torch.eye(width)  # the state; how its token's embedding joins it is drawn
+
+
+def _read_own_token(head: Head, attention: Any) -> None:
+    """In EAGLE-3's layer the embedding of the token that was read goes through the attention alone. So let two of
+    three attention heads look at their own row, and hand on the part of its embedding that they see.
+    """
+    width, size = head.config.hidden_size, head.config.head_dim
+    own_norm: Any = head.norm
+    gain = own_norm.weight.square().mean().sqrt() / 2  # states that come after the target's norm are about so large
+    for index in (each for each in range(head.config.num_heads) if each % 3 != 2 and (each + 1) * size <= width):
+        rows = slice(index * size, (index + 1) * size)
+        for projection, scale in ((attention.q_proj, LOUD), (attention.k_proj, LOUD), (attention.v_proj, 1)):
+            projection.weight[rows] = 0
+            projection.weight[rows, :width] = scale * torch.eye(width)[rows]
+        attention.o_proj.weight[:, rows] = gain * torch.eye(width)[:, rows]
+
+
+@torch.no_grad()
+def norm_scale(norm: Any) -> Tensor:
+    """What an RMSNorm multiplies normed rows by, [H]. Measured, for in some families that is 1 + weight."""
+    return norm(torch.full_like(norm.weight, ROW_SIZE)[None])[0]  # type: ignore[no-any-return]
+
+
+def layers_of(model: PreTrainedModel) -> nn.ModuleList:
+    """Its decoder layers. Raises UserError if it shows none."""
+    count = int(model.config.num_hidden_layers)
+    for child in model.base_model.children():
+        if isinstance(child, nn.ModuleList) and len(child) == count:
+            return child
+    raise UserError(
+        f"{model.config.model_type} models show no list of layers, so this drafter can't begin as one of them."
+    )
+
+
+@torch.no_grad()
+def copy_parameters(mine: nn.Module, theirs: nn.Module, model: nn.Module) -> None:
+    """Parameters by name; the target's linear layers may be packed."""
+    for name, module in mine.named_modules():
+        other = theirs.get_submodule(name)
+        for key, parameter in module.named_parameters(recurse=False):
+            parameter.copy_(
+                weight_of(other, model) if key == "weight" and isinstance(module, nn.Linear) else getattr(other, key)
+            )

@@ -1,0 +1,84 @@
+"""Drafters begin as parts of their target, whatever its family."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from fakes import VOCAB, tiny_target
+
+from specviz.drafters.heads.reduced import read_reduced
+from specviz.models.target import Target
+from specviz.training.beginning import layers_of, norm_scale
+from specviz.training.tasks import DraftModelTask, ExitTask, HeadTask
+
+
+def target(family: str) -> Target:
+    """With norms that do not all multiply by 1."""
+    found = tiny_target(family)
+    found.model.requires_grad_(False)
+    rng = torch.Generator().manual_seed(1)
+    for name, parameter in found.model.named_parameters():
+        if "norm" in name:
+            parameter.add_(0.5 * torch.rand(parameter.shape, generator=rng))
+    return found
+
+
+@pytest.mark.parametrize("family", ["llama", "mixed", "hybrid"])  # the last two, Gemma 3 and Qwen3.5, add 1
+def test_an_adapter_begins_as_the_bare_exit(family: str) -> None:
+    whole = target(family)
+    adapter = ExitTask(whole, torch.arange(VOCAB), 2, 16).adapter
+    states = 3 * torch.randn(5, 32, generator=torch.Generator().manual_seed(2))
+    torch.testing.assert_close(adapter.states(states), whole.model.base_model.norm(states))
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
+@pytest.mark.parametrize("family", ["llama", "mixed"])
+def test_a_head_begins_with_the_norms_of_the_last_layer(family: str, kind: str) -> None:
+    whole = target(family)
+    head = HeadTask(whole, torch.arange(VOCAB), kind, (4,), 2).head
+    mine, theirs = head.layers[0], layers_of(whole.model)[-1]
+    pairs = [(head.norm, whole.model.base_model.norm), (mine.post_attention_layernorm, theirs.post_attention_layernorm)]
+    if kind == "mtp":
+        pairs.append((mine.input_layernorm, theirs.input_layernorm))
+    states = torch.randn(5, 32, generator=torch.Generator().manual_seed(2))
+    for own, other in pairs:
+        torch.testing.assert_close(own(states), other(states))
+
+
+def test_an_eagle3_head_begins_by_handing_on_the_token_that_it_read() -> None:
+    """Its output is the last state, what the attention heads pass on of their own rows' embeddings, and the MLP's."""
+    whole = target("llama")
+    head = HeadTask(whole, torch.arange(VOCAB), "eagle3", (1, 2, 4), 2).head
+    width, size = head.config.hidden_size, head.config.head_dim
+    attention = head.layers[0].self_attn
+    readers = [index for index in range(head.config.num_heads) if index % 3 != 2 and (index + 1) * size <= width]
+    assert readers
+    drawn = torch.randn(6, width // size, size, generator=torch.Generator().manual_seed(3))
+    embedded = 3 * torch.nn.functional.normalize(drawn, dim=-1).flatten(1)  # all of one length, in every head's part
+    rows = torch.cat([embedded, torch.zeros(6, width)], -1)
+    for index in readers:
+        part = slice(index * size, (index + 1) * size)
+        query, key, value = (getattr(attention, name)(rows)[:, part] for name in ("q_proj", "k_proj", "v_proj"))
+        assert torch.equal((query @ key.T).argmax(-1), torch.arange(6)), "each row finds itself"
+        torch.testing.assert_close(value, embedded[:, part])
+        handed_on = value @ attention.o_proj.weight[:, part].T
+        gain = head.norm.weight.square().mean().sqrt() / 2
+        torch.testing.assert_close(handed_on[:, part], gain * embedded[:, part])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_norm_that_multiplies_by_its_weight_is_copied_bit_by_bit(dtype: torch.dtype) -> None:
+    norm = target("llama").model.base_model.norm.to(dtype)
+    assert torch.equal(norm_scale(norm), norm.weight)
+
+
+def test_the_layers_of_a_draft_model_attend_as_those_they_begin_as(tmp_path: Path) -> None:
+    whole = target("mixed")
+    assert whole.config.layer_types == ["sliding_attention", "full_attention"] * 2
+    task = DraftModelTask(whole, torch.arange(20), (1, 0, 3))
+    task.write(tmp_path, {})
+    for model in (task.model, read_reduced(tmp_path, whole)[0]):
+        assert model.config.layer_types == ["full_attention", "sliding_attention", "full_attention"]
+        assert [layer.self_attn.is_sliding for layer in layers_of(model)] == [False, True, False]
