@@ -45,18 +45,28 @@ def pieces(trace: Trace) -> list[Piece]:
 
 
 def every_piece(trace: Trace) -> list[Piece]:
-    """The tokens of a chain's steps in reading order: accepted, rejected, what replaced it, cut."""
+    """The tokens in reading order: at each place what was rejected and then what was kept; of a chain what was cut."""
     shown: list[Piece] = []
     for at, step in enumerate(trace.steps):
-        nodes = list(enumerate(step.nodes))
-        kept = [Piece(text, "accepted", at, node) for text, node in zip(step.text, step.path, strict=False)]
-        struck, cut = (
-            [Piece(node.text, outcome, at, index) for index, node in nodes if node.outcome == outcome]
-            for outcome in ("rejected", "cut")
-        )
-        own = [Piece(step.text[-1], kind_of_own(step), at, None)] if step.last else []
-        shown += kept + struck + own + cut
+        for depth, place in enumerate([-1, *step.path]):
+            shown += struck(step, at, place)
+            if depth < len(step.path):
+                shown.append(Piece(step.text[depth], "accepted", at, step.path[depth]))
+        shown += [Piece(step.text[-1], kind_of_own(step), at, None)] if step.last else []
+        if all(node.parent == index - 1 for index, node in enumerate(step.nodes)):
+            cut = [index for index, node in enumerate(step.nodes) if node.outcome == "cut"]
+            shown += [Piece(step.nodes[index].text, "cut", at, index) for index in cut]
     return shown
+
+
+def struck(step: Step, at: int, place: int) -> list[Piece]:
+    """What was rejected after that node, with what was rejected after it."""
+    here = [index for index, node in enumerate(step.nodes) if node.parent == place and node.outcome == "rejected"]
+    return [
+        piece
+        for index in here
+        for piece in (Piece(step.nodes[index].text, "rejected", at, index), *struck(step, at, index))
+    ]
 
 
 def tokens(trace: Trace) -> list[tuple[str, str]]:

@@ -38,7 +38,14 @@ def test_every_card_of_a_sampled_run_says_what_its_trace_has(browser, stage):
         run(page)
         drawn = Sampler(temperature=1.0)
         trace = made(
-            loader.loaded, "to be", "early-exit", {"exit_layer": 3}, gamma=3, sampler=drawn, seed=4, max_new_tokens=24
+            loader.loaded,
+            "to be",
+            "early-exit",
+            {"exit_layer": 3, "adapter": False},
+            gamma=3,
+            sampler=drawn,
+            seed=4,
+            max_new_tokens=24,
         )
         assert timeless(saved_trace(page)) == timeless(trace)
         assert check_every_card(page, trace) >= {"accepted", "rejected", "untested", "correction", "bonus"}
