@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from specviz.errors import UserError
@@ -85,11 +86,21 @@ SETTINGS: dict[str, Whole | Number | OneOf | Text] = {
 }
 
 
+def bare(name: str) -> str:
+    """A setting's own name, without the part of a combination that it is for."""
+    return name.rpartition(".")[2]
+
+
+def asks_for_tree(settings: Mapping[str, object]) -> bool:
+    """Whether the drafter, or a part of it, is to draft trees."""
+    return any(value is True for name, value in settings.items() if bare(name) == "tree")
+
+
 def check_setting(name: str, value: object, called: str | None = None) -> None:
     """Raise UserError, one sentence, if that can't be the setting's value. Names that are not in SETTINGS pass.
 
     called: how the sentence calls the setting, by default by its name.
     """
-    takes = SETTINGS.get(name.rpartition(".")[2])
+    takes = SETTINGS.get(bare(name))
     if takes is not None and not takes.holds(value):
         raise UserError(f"{called or name} is {value!r:.60}; give {takes}.")

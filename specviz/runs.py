@@ -15,7 +15,8 @@ import specviz
 from specviz import memory
 from specviz.decoding.engine import Settings, check_prompt, decode
 from specviz.decoding.verify import LOSSLESS
-from specviz.drafters import ASSISTED, Drafter, bare, make_drafter, settings_by_part, weights_by_part
+from specviz.drafter_settings import bare
+from specviz.drafters import ASSISTED, Drafter, make_drafter, settings_by_part, weights_by_part
 from specviz.drafters.heads.files import config
 from specviz.drafters.heads.kept import is_kept
 from specviz.drafters.library_heads import mtp_is_read

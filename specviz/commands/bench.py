@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from specviz import bench, loaded
 from specviz.commands.common import drafter_settings, load, progress, say, settle_drafter, settled_gamma
-from specviz.drafters import SELF, bare, make_drafter
+from specviz.drafter_settings import bare
+from specviz.drafters import SELF, make_drafter
 from specviz.errors import UserError
 from specviz.models.load import load_model
 from specviz.presets import DrafterPreset, ModelSource, pairing

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from specviz.drafter_settings import check_setting
-from specviz.drafters import ASSISTED, DRAFTERS, SELF, TREES, WEIGHTED, bare, usual_gamma
+from specviz.drafter_settings import asks_for_tree, bare, check_setting
+from specviz.drafters import ASSISTED, DRAFTERS, SELF, TREES, WEIGHTED, usual_gamma
 from specviz.errors import UserError
 from specviz.presets import DrafterPreset, Pairing, pairing
 
@@ -122,7 +122,7 @@ def drafter_settings(options: argparse.Namespace, pairing: Pairing) -> dict[str,
         settings["second_gamma"] = options.second_gamma
     if options.drafter == "library":
         settings.setdefault("method", "universal")
-    if not any(value is True for name, value in settings.items() if bare(name) == "tree"):
+    if not asks_for_tree(settings):
         if named := [f"--{name}" for name in SHAPE[1:] if getattr(options, name, None) is not None]:
             raise UserError(f"{named[0]} shapes a tree, and a chain is drafted; add --tree, or leave it out.")
         settings = _without(SHAPE, settings)

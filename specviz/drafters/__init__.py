@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specviz.drafter_settings import check_setting
+from specviz.drafter_settings import bare, check_setting
 from specviz.drafters.base import Assistant, Context, Drafter, Weights
 from specviz.drafters.combined import Combined
 from specviz.drafters.draft_model import DraftModel
@@ -51,7 +51,6 @@ __all__ = [
     "NGram",
     "Plain",
     "Weights",
-    "bare",
     "make_drafter",
     "settings_by_part",
     "settings_of",
@@ -166,11 +165,6 @@ def settings_by_part(kind: str, settings: Mapping[str, Any]) -> dict[str, dict[s
 def settings_of(kind: str) -> set[str]:
     """Settings that the kind takes."""
     return {*inspect.signature(DRAFTERS[kind]).parameters, *LEFT_OPEN.get(kind, ())} - NO_SETTINGS
-
-
-def bare(name: str) -> str:
-    """A setting's own name, without the part of a combination that it is for."""
-    return name.rpartition(".")[2]
 
 
 def usual_gamma(kind: str) -> int:

@@ -10,7 +10,7 @@ from specviz import memory, runs
 from specviz.decoding.engine import Settings
 from specviz.decoding.sampling import Sampler
 from specviz.decoding.verify import RULES
-from specviz.drafters import bare
+from specviz.drafter_settings import asks_for_tree, bare
 from specviz.errors import UserError
 from specviz.loaded import Loaded
 from specviz.presets import DrafterPreset, Pairing
@@ -34,7 +34,6 @@ CHAIN, TREE = "chain", "tree"  # draft shapes
 FIXED, CONFIDENCE, ADAPTIVE = POLICIES = ("fixed", "confidence", "adaptive")  # what decides on the draft length
 CHAT, RAW = "chat", "raw"
 DEFAULT, EXACT = "default", "float32"  # number formats
-ELSEWHERE = ("gamma",)  # defaults of a preset that are no settings of the drafter itself
 OF_TREES, OF_CONFIDENCE = ("tree", "nodes", "branches"), ("confidence",)  # those that count where the controls say so
 
 
@@ -123,7 +122,7 @@ def read(form: Form, pairings: Mapping[str, Pairing]) -> Ask:
         sampler=_sampler(form),
         seed=whole("The seed", form.seed, 0, MAX_SEED),
         stop_strings=_stops(form.stops),
-        **_rules(preset, form, is_tree=any(value for name, value in drafter_settings.items() if bare(name) == "tree")),
+        **_rules(preset, form, is_tree=asks_for_tree(drafter_settings)),
     )
     return Ask(
         pairing=pairing,
@@ -170,7 +169,7 @@ def _stops(value: Any) -> tuple[str, ...]:
 def _drafter_settings(preset: DrafterPreset, form: Form) -> dict[str, Any]:
     """The preset's own, with what the controls for them say."""
     tree, confidence = _tree(preset, form), _confidence(preset, form)
-    left_out = (*ELSEWHERE, *(() if tree else OF_TREES), *(() if confidence else OF_CONFIDENCE))
+    left_out = ("gamma", *(() if tree else OF_TREES), *(() if confidence else OF_CONFIDENCE))
     settings: dict[str, Any] = {name: value for name, value in preset.defaults.items() if bare(name) not in left_out}
     if "ngram" in parts(preset):
         shortest = whole("The shortest match", form.ngram_min, 1, MAX_NGRAM)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specviz.drafters import DRAFTERS, bare, settings_of
+from specviz.drafter_settings import bare
+from specviz.drafters import DRAFTERS, settings_of
 from specviz.presets import DrafterPreset
 
 LATER = "later_"  # begins the names of the second controls

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from specviz.drafter_settings import asks_for_tree, bare
 from specviz.presets import DrafterPreset
 
 TRIED = ("gamma", "tree", "nodes")  # settings that a suite tries in turn, of a drafter or of a part of one
@@ -38,7 +39,7 @@ class Arm:
         if self.kind == "plain":
             return "-"
         if self.is_tree:
-            budgets = [str(value) for name, value in self.settings.items() if _bare(name) == "nodes"]
+            budgets = [str(value) for name, value in self.settings.items() if bare(name) == "nodes"]
             return f"{'/'.join(budgets) or 'default'} nodes, depth {self.gamma}"
         return f"gamma {self.gamma}"
 
@@ -50,17 +51,7 @@ def usual_settings(kind: str, offered: Sequence[DrafterPreset]) -> dict[str, Any
 
 def untried(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings but for those that are tried in turn."""
-    return {name: value for name, value in settings.items() if _bare(name) not in TRIED}
-
-
-def asks_for_tree(settings: Mapping[str, Any]) -> bool:
-    """Whether the drafter, or a part of it, is to draft trees."""
-    return any(value is True for name, value in settings.items() if _bare(name) == "tree")
-
-
-def _bare(name: str) -> str:
-    """A setting's own name, without the part of a combination that it is for."""
-    return name.rpartition(".")[2]
+    return {name: value for name, value in settings.items() if bare(name) not in TRIED}
 
 
 def arms(

@@ -6,12 +6,11 @@ import datetime
 import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
 from time import perf_counter
 
 from specviz import measure, runs
 from specviz.decoding.engine import Settings, decode
-from specviz.drafters import DRAFTERS, Drafter, Plain
+from specviz.drafters import DRAFTERS, Drafter, Plain, settings_of
 from specviz.loaded import Loaded
 from specviz.models.devices import synchronise
 from specviz.models.target import Target
@@ -41,8 +40,7 @@ class Plan:
 
 def takes_trees(kind: str) -> bool:
     """Whether a drafter of that kind, or one of those that it combines, can be asked for trees."""
-    makers = (DRAFTERS[part] for part in kind.split("+") if part in DRAFTERS)
-    return any("tree" in signature(maker).parameters for maker in makers)
+    return any("tree" in settings_of(part) for part in kind.split("+") if part in DRAFTERS)
 
 
 def run(loaded: Loaded, arms: Sequence[Arm], plan: Plan, results: Results) -> Iterator[Result]:
