@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from specviz import bench, loaded
 from specviz.commands.common import drafter_settings, load, progress, say, settle_drafter, settled_gamma
-from specviz.drafter_settings import bare
-from specviz.drafters import SELF, make_drafter
+from specviz.commands.drafting import from_path
+from specviz.drafters import make_drafter
 from specviz.errors import UserError
 from specviz.models.load import load_model
 from specviz.presets import DrafterPreset, ModelSource, pairing
@@ -140,14 +140,6 @@ def read_drafters(options: argparse.Namespace) -> list[tuple[str, dict[str, Any]
         for preset in offered
         if preset.kind != "plain"
     ]
-
-
-def from_path(named: str | None, kind: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with --drafter-path, if it is given, in place of the source that a preset has."""
-    if named is None:
-        return settings
-    kept = {name: value for name, value in settings.items() if bare(name) != "source"}
-    return {**kept, "source": SELF} if named == SELF and "draft-model" in kind.split("+") else kept
 
 
 def load_group(options: argparse.Namespace, group: Group) -> loaded.Loaded:

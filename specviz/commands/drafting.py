@@ -109,11 +109,7 @@ def drafter_settings(options: argparse.Namespace, pairing: Pairing) -> dict[str,
     left_out = {"gamma", "gamma_policy"}
     if getattr(options, "gamma_policy", None) != "confidence":
         left_out.add("confidence")
-    if getattr(options, "drafter_path", None) is not None:
-        left_out.add("source")
-    settings = _without(left_out, usual)
-    if getattr(options, "drafter_path", None) == SELF and "draft-model" in kinds:
-        settings["source"] = SELF
+    settings = from_path(getattr(options, "drafter_path", None), options.drafter, _without(left_out, usual))
     for option, (setting, takers) in OPTIONS.items():
         value = getattr(options, option, None)
         if value is not None and {*kinds} & {*takers}:  # for all parts, also where the preset has it part by part
@@ -127,6 +123,14 @@ def drafter_settings(options: argparse.Namespace, pairing: Pairing) -> dict[str,
             raise UserError(f"{named[0]} shapes a tree, and a chain is drafted; add --tree, or leave it out.")
         settings = _without(SHAPE, settings)
     return settings
+
+
+def from_path(named: str | None, kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with --drafter-path, if it is given, in place of the source that a preset has."""
+    if named is None:
+        return dict(settings)
+    kept = _without({"source"}, settings)
+    return {**kept, "source": SELF} if named == SELF and "draft-model" in kind.split("+") else kept
 
 
 def _without(left_out: Collection[str], settings: Mapping[str, Any]) -> dict[str, Any]:
