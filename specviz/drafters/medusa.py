@@ -60,4 +60,4 @@ class Medusa(WithHeads):
         if self.confidence > 0:
             sure = torch.softmax(logits.float(), -1).amax(-1).cumprod(0) >= self.confidence
             logits = logits[: 1 + int(sure.sum())]
-        return static_tree(logits, self.shape, full=self.vocabulary.full, to_target=self.vocabulary.to_target)
+        return static_tree(logits, self.shape, self.vocabulary)

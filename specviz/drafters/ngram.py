@@ -103,7 +103,7 @@ class NGram:
             for child, token in zip(children, following, strict=True):
                 reached[child] = ([*path, token], nexts[token])
                 heapq.heappush(ahead, (-tree.joint[child], child))
-        return tree.draft(shape.nodes, self.target.vocab_size, self.target.device, lambda parent: None)
+        return tree.draft(shape.nodes, self.target.vocab_size, self.target.device, None)
 
     def _continuations(self, tokens: list[int], path: list[int], places: list[int]) -> dict[int, list[int]]:
         """What comes after the path at each of the places, best first, and at which of them.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from specviz.decoding.draft import ROOT, Draft
 from specviz.decoding.sampling import one_hot
 from specviz.drafter_settings import check_setting
 from specviz.drafters.base import NOT_NUMBERS
+from specviz.drafters.heads.vocabulary import DraftVocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +60,21 @@ class Growing:
         nodes: int,
         vocab_size: int,
         device: torch.device,
-        rows: Callable[[int], Tensor | None],
+        logits: Callable[[Sequence[int]], Tensor] | None,
         note: str | None = None,
     ) -> Draft:
-        """The best `nodes` as a draft, siblings best first. rows(parent): the logits [V] its children were taken from.
+        """The best `nodes` as a draft, siblings best first. logits(parents): [len(parents), V], what their children
+        were taken from; None if there are none.
 
         A joint probability only falls on the way down, so the parents of the best are among the best.
         """
         chosen = self.best(nodes)
         new = {node: index for index, node in enumerate(sorted(chosen, key=self.depth))}  # a stable sort
         tokens = [self.tokens[node] for node in new]
-        parents = [ROOT if self.parents[node] == ROOT else new[self.parents[node]] for node in new]
-        found = [rows(self.parents[node]) for node in new]
-        known = [row for row in found if row is not None]
-        logits = torch.stack(known) if len(known) == len(found) else None
-        return Draft(tuple(tokens), tuple(parents), one_hot(tokens, vocab_size).to(device), logits, note)
+        taken = [self.parents[node] for node in new]
+        parents = tuple(ROOT if parent == ROOT else new[parent] for parent in taken)
+        q = one_hot(tokens, vocab_size).to(device)
+        return Draft(tuple(tokens), parents, q, logits and logits(taken), note)
 
     def path(self, node: int) -> list[int]:
         """The node and its ancestors, from the node up; nothing for the root."""
@@ -96,31 +97,30 @@ def dynamic_tree(
     expand: Expand,
     gamma: int,
     shape: Shape,
-    *,
-    full: Callable[[Tensor], Tensor],
-    to_target: Callable[[Tensor], Tensor],
+    vocabulary: DraftVocabulary,
     confidence: float = 0.0,
 ) -> Draft:
     """EAGLE-2's tree (Li et al. 2024, arXiv 2406.16858): grow by joint probability, then keep the best nodes.
 
     first: logits [Vd] after the last committed token. expand(nodes, tree): logits [len(nodes), Vd] after those nodes.
     At each depth up to gamma, the `branches` best new nodes get `branches` children each; of all, the best `nodes` are
-    proposed. full, to_target: logits and ids of the draft vocabulary in the target's. confidence: nodes whose joint
-    probability is below it get no children.
+    proposed. confidence: nodes whose joint probability is below it get no children.
 
     A tree grows no further, with a note, where logits give no distribution: the output does not depend on the draft.
     """
     tree = Growing([], [], [])
-    taken: dict[int, Tensor] = {}  # by node, the logits [Vd] its children were taken from
+    taken: list[Tensor] = []  # per depth, the logits that children were taken from, rows of [Vd]
+    row: dict[int, int] = {}  # of all those, by node
     nodes, logits, note = [ROOT], first[None], None
     for depth in range(1, gamma + 1):
         if depth > 1:
             logits = expand(nodes, tree)
-        if not torch.isfinite(logits.amax(-1)).all():  # NaN, or nothing but -inf
+        frontier = _children(tree, nodes, logits, shape, vocabulary)
+        if frontier is None:
             note = NOT_NUMBERS
             break
-        taken |= dict(zip(nodes, logits, strict=True))
-        frontier = _children(tree, nodes, logits, shape, to_target)
+        taken.append(logits)
+        row |= {node: len(row) + index for index, node in enumerate(nodes)}
         sure = [node for node in frontier if confidence <= 0 or tree.joint[node] >= math.log(confidence)]
         # A node that is not among the best so far can have no child among the best in the end.
         within = set(tree.best(shape.nodes))
@@ -129,17 +129,17 @@ def dynamic_tree(
             break
     if not taken:
         return Draft.empty(note)
-    rows = cache(lambda parent: full(taken[parent]))
-    return tree.draft(shape.nodes, rows(ROOT).shape[-1], first.device, rows, note)
+    every = torch.cat(taken)
+    return tree.draft(
+        shape.nodes,
+        vocabulary.vocab_size,
+        first.device,
+        lambda parents: vocabulary.full(every[[row[parent] for parent in parents]]),
+        note,
+    )
 
 
-def static_tree(
-    logits: Tensor,
-    shape: Shape,
-    *,
-    full: Callable[[Tensor], Tensor],
-    to_target: Callable[[Tensor], Tensor],
-) -> Draft:
+def static_tree(logits: Tensor, shape: Shape, vocabulary: DraftVocabulary) -> Draft:
     """The best paths where each depth's guess does not depend on the tokens before, as with Medusa's heads.
 
     logits: [depth, Vd]. The first tokens of a path are as good as any other path's, so the tree is made of the best
@@ -147,23 +147,29 @@ def static_tree(
     """
     logs = torch.log_softmax(logits.float(), -1)
     top = logs.topk(min(shape.branches, logs.shape[-1]), -1)
-    ids = to_target(top.indices).tolist()
+    ids = vocabulary.to_target(top.indices).tolist()
     values = top.values.tolist()
     tree = Growing([], [], [])
     frontier: list[int] = [ROOT]
     for tokens, log in zip(ids, values, strict=True):
         within = {ROOT, *tree.best(shape.nodes)}
         frontier = [child for node in frontier if node in within for child in tree.add(node, tokens, log)]
-    rows = full(logits)
-    return tree.draft(shape.nodes, rows.shape[-1], logits.device, lambda parent: rows[tree.depth(parent)])
+    return tree.draft(
+        shape.nodes,
+        vocabulary.vocab_size,
+        logits.device,
+        lambda parents: vocabulary.full(logits)[[tree.depth(parent) for parent in parents]],
+    )
 
 
 def _children(
-    tree: Growing, nodes: Sequence[int], logits: Tensor, shape: Shape, to_target: Callable[[Tensor], Tensor]
-) -> list[int]:
-    """Add the most probable tokens after each node; logits: [len(nodes), Vd]."""
+    tree: Growing, nodes: Sequence[int], logits: Tensor, shape: Shape, vocabulary: DraftVocabulary
+) -> list[int] | None:
+    """Add the most probable tokens after each node; None if they can't be known. logits: [len(nodes), Vd]."""
     scores = logits.float()
     top = scores.topk(min(shape.branches, scores.shape[-1]), -1)
     logs = (top.values - scores.logsumexp(-1, keepdim=True)).tolist()
-    ids = to_target(top.indices).tolist()
+    if any(map(math.isnan, chain.from_iterable(logs))):  # of NaN, of infinity, or of nothing but -inf
+        return None
+    ids = vocabulary.to_target(top.indices).tolist()
     return [child for node, token, log in zip(nodes, ids, logs, strict=True) for child in tree.add(node, token, log)]

@@ -114,7 +114,7 @@ class MedusaTask:
             )
         width = int(target.config.hidden_size)
         self.layers, self.depth = (int(target.config.num_hidden_layers),), heads
-        self.module = self.heads = MedusaHeads(heads, blocks, width, target.vocab_size, len(d2t))
+        self.module = self.heads = MedusaHeads(heads, blocks, width, target.vocab_size, len(d2t), turned=True)
         self.heads.d2t = d2t
         self.heads.bind(target)
         self.lm = _frozen(self.heads.lm, target)

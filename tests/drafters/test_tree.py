@@ -35,7 +35,7 @@ def grown(
     def expand(nodes: Sequence[int], tree: Growing) -> Tensor:
         return torch.stack([after(path(node, tree)) for node in nodes])
 
-    return dynamic_tree(after(()), expand, gamma, shape, full=vocabulary.full, to_target=vocabulary.to_target, **asked)
+    return dynamic_tree(after(()), expand, gamma, shape, vocabulary, **asked)
 
 
 def paths(draft: Draft) -> list[Path]:
@@ -111,7 +111,7 @@ def test_a_chain_is_the_tree_of_one_branch_that_is_always_sure():
 @pytest.mark.parametrize("shape", [Shape(1, 1), Shape(5, 2), Shape(12, 3), Shape(64, 4)], ids=str)
 def test_a_static_tree_holds_the_best_products(shape, seed):
     logits = 1.5 * torch.randn(3, VOCAB, generator=torch.Generator().manual_seed(seed))
-    draft = static_tree(logits, shape, full=WHOLE.full, to_target=WHOLE.to_target)
+    draft = static_tree(logits, shape, WHOLE)
     top = [row.topk(shape.branches).indices.tolist() for row in logits]
     every = [path for length in (1, 2, 3) for path in product(*top[:length])]
     after = lambda path: logits[len(path)]  # noqa: E731
@@ -151,9 +151,7 @@ def test_tokens_of_a_draft_vocabulary_are_the_targets():
     draft = grown(small, 2, Shape(6, 4), vocabulary)
     assert set(draft.tokens) == {1, 5} and len(draft) == 6
     assert torch.equal(draft.logits[:, [0, 2, 3, 4]], torch.full((6, 4), -torch.inf))
-    static = static_tree(
-        torch.stack([small(()), small((1,))]), Shape(6, 4), full=vocabulary.full, to_target=vocabulary.to_target
-    )
+    static = static_tree(torch.stack([small(()), small((1,))]), Shape(6, 4), vocabulary)
     assert set(static.tokens) == {1, 5} and static.q.shape == (6, VOCAB)
 
 
@@ -168,7 +166,7 @@ def test_nodes_less_probable_than_the_confidence_get_no_children():
     assert {path for path in paths(whole) if chance(after, path[:-1]) < 0.2}, "or it would say nothing"
 
 
-@pytest.mark.parametrize("value", [torch.nan, -torch.inf])
+@pytest.mark.parametrize("value", [torch.nan, -torch.inf, torch.inf])
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_logits_that_are_not_numbers_end_a_tree_with_a_note(depth, value):
     after = table(0)

@@ -35,7 +35,7 @@ class Rotary:
 
     def __init__(self, head_dim: int, theta: float, scaling: dict[str, object] | None, max_positions: int) -> None:
         """scaling: as config files have it, with its `rope_type`. Raises ValueError if that is not in ROPE_TYPES, if
-        only a part of each head is to turn, or if its values make no pairs.
+        only a part of each head is to turn, if its values make no pairs, or if their angles are no numbers.
         """
         rope = {"rope_type": "default", **(scaling or {}), "rope_theta": theta}
         if rope["rope_type"] not in ROPE_TYPES:
@@ -54,6 +54,9 @@ class Rotary:
         )
         with torch.device("cpu"):  # no weights: computed here and now, also where a head is built without storage
             self._compute = LlamaRotaryEmbedding(config)
+        angles = self._compute.inv_freq
+        if not (torch.isfinite(angles) & (angles > 0)).all():
+            raise ValueError(f"its positions are scaled by {brief(scaling)}, which gives no angles")
         self._max_positions = max_positions
         self._table: tuple[Tensor, Tensor] | None = None
 

@@ -2,7 +2,8 @@
 
 Names in files after the authors' repository, https://github.com/FasterDecoding/Medusa: `{head}.{block}.linear` are
 residual blocks, `{head}.{blocks}.weight` is the head's own LM head. Ours leave out the latter and use rows of the
-target's, named by `d2t`.
+target's, named by `d2t`, after a matrix of the head's own, `{head}.{blocks}.turn.weight`: the product of the two is the
+LM head of the paper, but what is stored is H x H.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from specviz.models.target import Target
 MOST_HEADS, MOST_BLOCKS = 16, 8
 _BLOCK = re.compile(r"(\d{1,9})\.(\d{1,9})\.linear\.(weight|bias)")
 _LM_HEAD = re.compile(r"(\d{1,9})\.(\d{1,9})\.weight")
+_TURN = re.compile(r"(\d{1,9})\.(\d{1,9})\.turn\.weight")
 
 
 class MedusaHeads(nn.Module):
@@ -44,14 +46,22 @@ class MedusaHeads(nn.Module):
         draft_vocab_size: int | None = None,
         *,
         own_lm_heads: bool = False,
+        turned: bool = False,
     ) -> None:
-        """blocks: residual ones, of each head. draft_vocab_size: None for the target's vocabulary."""
+        """blocks: residual ones, of each head. draft_vocab_size: None for the target's vocabulary.
+
+        own_lm_heads, turned: what follows the blocks, an LM head of each one's own, or a matrix and then the target's.
+        A block adds no less than SiLU's lowest value, -0.28, so blocks alone can't undo that the state speaks of the
+        very next token.
+        """
         super().__init__()
         self.hidden_size, self.vocab_size, self.draft_vocab_size = hidden_size, vocab_size, draft_vocab_size
         self.weight = nn.Parameter(torch.zeros(blocks, heads, hidden_size, hidden_size))  # [blocks, heads, out, in]
         self.bias = nn.Parameter(torch.zeros(blocks, heads, hidden_size))
         if own_lm_heads:
             self.lm_heads = nn.Parameter(torch.zeros(heads, draft_vocab_size or vocab_size, hidden_size))
+        if turned:
+            self.turns = nn.Parameter(torch.eye(hidden_size).repeat(heads, 1, 1))  # [heads, out, in]
         if draft_vocab_size is not None:
             self.register_buffer("d2t", torch.arange(draft_vocab_size))
         self._lm: tuple[nn.Module, ...] = ()  # a tuple, so that it is none of its own modules
@@ -90,7 +100,7 @@ class MedusaHeads(nn.Module):
         states = hidden.expand(count, *hidden.shape)
         for weight, bias in zip(self.weight[:, :count], self.bias[:, :count], strict=True):
             states = states + F.silu(torch.baddbmm(bias[:, None], states, weight.transpose(1, 2)))
-        return states
+        return torch.bmm(states, self.turns[:count].transpose(1, 2)) if hasattr(self, "turns") else states
 
     def logits(self, states: Tensor) -> Tensor:
         """[heads, T, H], of the first heads -> [heads, T, Vd]"""
@@ -115,12 +125,14 @@ def read_medusa(folder: Path, target_config: PretrainedConfig) -> MedusaHeads:
     heads, blocks = _counts(shapes, where)
     text = target_config.get_text_config(decoder=True)
     width, vocab_size = int(text.hidden_size), int(text.vocab_size)
-    own = any(_LM_HEAD.fullmatch(name) for name in shapes)
+    own, turned = (any(name.fullmatch(each) for each in shapes) for name in (_LM_HEAD, _TURN))
     ids, stored = draft_ids(checkpoint, vocab_size), other_tensors(checkpoint)
     rows = vocab_size if ids is None else len(ids)
-    check_shapes(_as_published(heads, blocks, width, rows if own else None), stored, where)
+    check_shapes(_as_stored(heads, blocks, width, rows if own else None, turned), stored, where)
     with torch.device("meta"):
-        medusa = MedusaHeads(heads, blocks, width, vocab_size, None if ids is None else len(ids), own_lm_heads=own)
+        medusa = MedusaHeads(
+            heads, blocks, width, vocab_size, None if ids is None else len(ids), own_lm_heads=own, turned=turned
+        )
     stacked = {
         kind: torch.stack(
             [torch.stack([stored[f"{head}.{block}.linear.{kind}"] for head in range(heads)]) for block in range(blocks)]
@@ -129,6 +141,8 @@ def read_medusa(folder: Path, target_config: PretrainedConfig) -> MedusaHeads:
     }
     if own:
         stacked["lm_heads"] = torch.stack([stored[f"{head}.{blocks}.weight"] for head in range(heads)])
+    if turned:
+        stacked["turns"] = torch.stack([stored[f"{head}.{blocks}.turn.weight"] for head in range(heads)])
     fill(medusa, {**stacked, **({} if ids is None else {D2T: ids})}, where)
     return medusa
 
@@ -142,6 +156,8 @@ def write_medusa(medusa: MedusaHeads, folder: Path, about: Mapping[str, Any]) ->
             tensors[f"{head}.{block}.linear.bias"] = medusa.bias[block, head]
         if hasattr(medusa, "lm_heads"):
             tensors[f"{head}.{blocks}.weight"] = medusa.lm_heads[head]
+        if hasattr(medusa, "turns"):
+            tensors[f"{head}.{blocks}.turn.weight"] = medusa.turns[head]
     config = {
         "medusa_num_heads": medusa.heads,
         "medusa_num_layers": blocks,
@@ -150,12 +166,15 @@ def write_medusa(medusa: MedusaHeads, folder: Path, about: Mapping[str, Any]) ->
     write_folder(folder, config, tensors, about, medusa.vocab_size, getattr(medusa, "d2t", None))
 
 
-def _as_published(heads: int, blocks: int, width: int, vocab_size: int | None) -> nn.Module:
-    """Modules whose parameters have the published names and shapes, without storage. vocab_size: of own LM heads."""
+def _as_stored(heads: int, blocks: int, width: int, vocab_size: int | None, turned: bool) -> nn.Module:
+    """Modules whose parameters have the names and shapes in files, without storage. vocab_size: of own LM heads."""
 
     def layers() -> list[nn.Module]:
-        residual = [nn.ModuleDict({"linear": nn.Linear(width, width)}) for _ in range(blocks)]
-        return [*residual, *([] if vocab_size is None else [nn.Linear(width, vocab_size, bias=False)])]
+        found: list[nn.Module] = [nn.ModuleDict({"linear": nn.Linear(width, width)}) for _ in range(blocks)]
+        last = nn.Module() if vocab_size is None else nn.Linear(width, vocab_size, bias=False)
+        if turned:
+            last.turn = nn.Linear(width, width, bias=False)
+        return [*found, *([] if vocab_size is None and not turned else [last])]
 
     with torch.device("meta"):
         return nn.ModuleList([nn.ModuleList(layers()) for _ in range(heads)])

@@ -27,8 +27,10 @@ def target() -> Target:
     return tiny_target()
 
 
-def published(heads: int = 5, blocks: int = 1, own: bool = True, rows: int = VOCAB) -> OrderedDict[str, Tensor]:
-    """Tensors as the authors' code saves them."""
+def published(
+    heads: int = 5, blocks: int = 1, own: bool = True, rows: int = VOCAB, *, turned: bool = False
+) -> OrderedDict[str, Tensor]:
+    """Tensors as the authors' code saves them; turned: with the matrices of ours."""
     generator = torch.Generator().manual_seed(0)
     tensors: OrderedDict[str, Tensor] = OrderedDict()
     for head in range(heads):
@@ -37,6 +39,8 @@ def published(heads: int = 5, blocks: int = 1, own: bool = True, rows: int = VOC
             tensors[f"{head}.{block}.linear.bias"] = torch.randn(WIDTH, generator=generator)
         if own:
             tensors[f"{head}.{blocks}.weight"] = torch.randn(rows, WIDTH, generator=generator)
+        if turned:
+            tensors[f"{head}.{blocks}.turn.weight"] = torch.randn(WIDTH, WIDTH, generator=generator) / 4
     return tensors
 
 
@@ -62,6 +66,7 @@ def computed(tensors: dict[str, Tensor], heads: int, blocks: int, state: Tensor,
         x = state
         for block in range(blocks):
             x = x + silu(tensors[f"{head}.{block}.linear.weight"] @ x + tensors[f"{head}.{block}.linear.bias"])
+        x = tensors.get(f"{head}.{blocks}.turn.weight", torch.eye(WIDTH)) @ x
         rows.append((tensors[f"{head}.{blocks}.weight"] if lm_head is None else lm_head) @ x)
     return torch.stack(rows)
 
@@ -83,9 +88,10 @@ def test_the_published_layout_gives_what_its_tensors_say(target, tmp_path, save,
     torch.testing.assert_close(logits(read, states, target, 2), expected[:2], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("ids", [None, IDS], ids=["all", "reduced"])
-def test_without_lm_heads_of_their_own_they_use_the_targets(target, tmp_path, ids):
-    tensors = published(3, 2, own=False)
+def test_without_lm_heads_of_their_own_they_use_the_targets(target, tmp_path, ids, turned):
+    tensors = published(3, 2, own=False, turned=turned)
     folder = as_safetensors(tmp_path, tensors)
     if ids is not None:
         save_file({**tensors, "d2t": torch.tensor(ids) - torch.arange(len(ids))}, folder / "model.safetensors")
@@ -94,15 +100,16 @@ def test_without_lm_heads_of_their_own_they_use_the_targets(target, tmp_path, id
     lm_head = target.model.get_output_embeddings().weight.detach()
     expected = computed(tensors, 3, 2, state[0], lm_head if ids is None else lm_head[ids])
     torch.testing.assert_close(logits(read, state, target)[:, 0], expected, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(logits(read, state, target, 2)[:, 0], expected[:2], rtol=1e-4, atol=1e-3)
     whole = read.vocabulary.full(logits(read, state, target))
     assert whole.shape == (3, 1, VOCAB)
     assert set(torch.isfinite(whole[0, 0]).nonzero()[:, 0].tolist()) == set(range(VOCAB) if ids is None else ids)
 
 
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize(("own", "turned"), [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize("ids", [None, IDS], ids=["all", "reduced"])
-def test_what_is_written_has_the_published_names_and_is_read_again(target, tmp_path, own, ids):
-    tensors = published(3, 2, own, len(ids or range(VOCAB)))
+def test_what_is_written_has_the_published_names_and_is_read_again(target, tmp_path, own, turned, ids):
+    tensors = published(3, 2, own, len(ids or range(VOCAB)), turned=turned)
     if ids is not None:
         tensors["d2t"] = torch.tensor(ids) - torch.arange(len(ids))
     read = read_medusa(as_safetensors(tmp_path, tensors), target.config)
@@ -138,6 +145,24 @@ def test_what_is_written_has_the_published_names_and_is_read_again(target, tmp_p
 )
 def test_tensors_that_do_not_fit_are_named(target, tmp_path, change, said):
     tensors = published(3)
+    change(tensors)
+    with pytest.raises(UserError, match=said):
+        read_medusa(as_safetensors(tmp_path, tensors), target.config)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.pop("1.1.turn.weight"), r"missing: 1\.1\.turn\.weight\)"),
+        (lambda t: t.update({"1.0.turn.weight": torch.zeros(1)}), r"unexpected: 1\.0\.turn\.weight\)"),
+        (
+            lambda t: t.update({"2.1.turn.weight": torch.zeros(WIDTH, 7)}),
+            rf"of another shape: 2\.1\.turn\.weight is \[{WIDTH}, 7\] and should be \[{WIDTH}, {WIDTH}\]\)",
+        ),
+    ],
+)
+def test_matrices_that_do_not_fit_are_named(target, tmp_path, change, said):
+    tensors = published(3, own=False, turned=True)
     change(tensors)
     with pytest.raises(UserError, match=said):
         read_medusa(as_safetensors(tmp_path, tensors), target.config)
