@@ -20,7 +20,7 @@ from specviz.drafters.heads.head import Head, HeadConfig
 from specviz.drafters.mtp import Mtp
 from specviz.models.target import Target
 
-COMBINES = ("concat", "wide", "mtp", "mtp-reversed")
+COMBINES = ("concat", "wide", "joined", "mtp", "mtp-reversed")
 WEIGHTS = Weights(Path("nowhere"), "tiny head")  # of heads that are built here
 
 
@@ -37,13 +37,13 @@ def head_config(target: Target, combine: str = "wide", **changes: object) -> Hea
         "rope_theta": 10_000.0,
         "rope_scaling": None,
         "max_position_embeddings": 1024,
-        "hidden_layers": (0, layers // 2, layers - 1) if combine == "wide" else (layers,),
+        "hidden_layers": (0, layers // 2, layers - 1) if combine in ("wide", "joined") else (layers,),
         "target_hidden_size": width,
         "vocab_size": target.vocab_size,
         "combine": combine,
         "input_norm": combine != "concat",
         "final_norm": combine != "concat",
-        "feedback": "normed" if combine.startswith("mtp") else "output",
+        "feedback": "normed" if combine == "joined" or combine.startswith("mtp") else "output",
     }
     return HeadConfig(**{**settings, **changes})
 
@@ -102,8 +102,8 @@ def oracle(target: Target, combine: str = "wide", noise: float = 0.0, seed: int 
                 values, reader = slice(16 * kv_head, 16 * kv_head + 16), slice(32 * kv_head, 32 * kv_head + 16)
                 attention.o_proj.weight[values, reader] = torch.eye(16)
         else:
-            parts = [misled, identity] if combine == "mtp-reversed" else [identity, misled]
-            head.fc.weight.copy_(torch.cat(parts, 1))
+            parts = [misled, identity] if combine in ("joined", "mtp-reversed") else [identity, misled]
+            (head.join if combine == "joined" else head.fc).weight.copy_(torch.cat(parts, 1))
     return head
 
 

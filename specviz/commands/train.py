@@ -121,11 +121,21 @@ def _task(options: argparse.Namespace, target: Target, d2t: torch.Tensor) -> Tas
     with refused_as(problem, "so choose one built as Llama is, such as Mistral, Qwen or SmolLM, or train medusa"):
         if options.what == "eagle3":
             layers = options.layers or (min(2, count), count // 2, count)
-            return HeadTask(target, d2t, "eagle3", layers, options.passes)
+            if options.begin_as is not None and not options.joined:
+                raise UserError("--begin-as is for --joined heads, which have the form of the head they begin as.")
+            return HeadTask(
+                target,
+                d2t,
+                "eagle3",
+                layers,
+                options.passes,
+                joined=options.joined,
+                begin_as=options.begin_as,
+            )
         if options.what == "mtp":
-            return HeadTask(target, d2t, "mtp", (count,), options.passes)
+            return HeadTask(target, d2t, "mtp", (count,), options.passes, begin_as=options.begin_as)
         if options.what == "draft-model":
-            return DraftModelTask(target, d2t, options.layers_from)
+            return DraftModelTask(target, d2t, options.layers_from, begin_as=options.begin_as)
         return ExitTask(target, d2t, options.exit_layer, options.width or int(target.config.hidden_size))
 
 
@@ -141,8 +151,9 @@ def _write(options: argparse.Namespace, target: Target, task: Task, data: Datase
 
 def _made_with(options: argparse.Namespace) -> str:
     """What must be the same for a run to go on with another's checkpoint."""
-    names = ("what", "seed", "draft_vocab", "passes", "heads", "blocks", "layers", "layers_from", "exit_layer", "width")
-    return ", ".join(f"{name} {getattr(options, name)}" for name in names if getattr(options, name, None) is not None)
+    names = ("what", "seed", "draft_vocab", "passes", "joined", "heads", "blocks", "layers", "layers_from")
+    values = {name: getattr(options, name, None) for name in (*names, "exit_layer", "width")}
+    return ", ".join(f"{name} {value}" for name, value in values.items() if value not in (None, False))
 
 
 def _command_line() -> str:

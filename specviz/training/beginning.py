@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from specviz.drafters.heads.head import Head, HeadConfig
+from specviz.drafters.heads.head import Combine, Head, HeadConfig
 from specviz.errors import UserError
 from specviz.models.pack import weight_of
 from specviz.models.target import Target
@@ -17,8 +17,8 @@ LOUD = 1.5  # how strongly a row finds itself among all others
 ROW_SIZE = 2.0**10  # of every entry: far above any eps, and its root mean square is exact
 
 
-def head_config(target: Target, d2t: Tensor, kind: str, layers: tuple[int, ...]) -> HeadConfig:
-    """A head with a layer of the target's sizes. kind: "eagle3" or "mtp"; layers: whose states it reads."""
+def head_config(target: Target, d2t: Tensor, combine: Combine, layers: tuple[int, ...]) -> HeadConfig:
+    """A head with a layer of the target's sizes. layers: whose states it reads."""
     text = target.config
     rope = dict(getattr(text, "rope_parameters", None) or {})
     theta, scaling = float(rope.pop("rope_theta", 10_000.0)), rope
@@ -29,7 +29,7 @@ def head_config(target: Target, d2t: Tensor, kind: str, layers: tuple[int, ...])
         intermediate_size=int(text.intermediate_size),
         num_heads=heads,
         # As many as there are queries: the head's attention is its only way to the embedding of the token it reads.
-        num_kv_heads=heads if kind == "eagle3" else int(text.num_key_value_heads),
+        num_kv_heads=heads if combine == "wide" else int(text.num_key_value_heads),
         head_dim=int(getattr(text, "head_dim", None) or width // heads),
         rms_eps=float(text.rms_norm_eps),
         rope_theta=theta,
@@ -39,7 +39,7 @@ def head_config(target: Target, d2t: Tensor, kind: str, layers: tuple[int, ...])
         target_hidden_size=width,
         vocab_size=target.vocab_size,
         draft_vocab_size=None if len(d2t) == target.vocab_size else len(d2t),
-        combine="wide" if kind == "eagle3" else "mtp-reversed",
+        combine=combine,
         feedback="normed",
     )
 
@@ -68,12 +68,33 @@ def begin_as_last_layer(head: Head, target: Target) -> None:
         mine.input_layernorm.weight.copy_(norm_scale(theirs.input_layernorm))
     own_norm: Any = head.norm
     own_norm.weight.copy_(norm_scale(target.model.base_model.norm))
-    if wide:
+    if head.config.fuses:
         head.fc.weight.zero_()
         head.fc.weight[:, -width:] = torch.eye(width)
+    if wide:
         _read_own_token(head, mine.self_attn)
     else:
-        head.fc.weight[:, :width] = torch.eye(width)  # the state; how its token's embedding joins it is drawn
+        _join(head).weight[:, :width] = torch.eye(width)  # the state; how its token's embedding joins it is drawn
+
+
+def _join(head: Head) -> nn.Linear:
+    """Where state and embedding meet."""
+    return head.join if head.config.combine == "joined" else head.fc
+
+
+@torch.no_grad()
+def begin_as_head(head: Head, other: Head) -> None:
+    """Go on from a trained MTP head that reads the last state alone. Raises UserError if it has another form."""
+    mine, theirs = head.config, other.config
+    same = ("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "attention_bias", "qk_norm")
+    as_trained = (theirs.combine, theirs.feedback, theirs.zero_first_embedding) == ("mtp-reversed", "normed", False)
+    if not as_trained or any(getattr(mine, name) != getattr(theirs, name) for name in same):
+        raise UserError(
+            "--begin-as holds no head that this one can begin as; give what `train mtp` has written for this target."
+        )
+    for name in ("layers", "norm", "embedding_norm", "feature_norm"):
+        head.get_submodule(name).load_state_dict(other.get_submodule(name).state_dict())
+    _join(head).weight.copy_(other.fc.weight)
 
 
 def _read_own_token(head: Head, attention: Any) -> None:

@@ -13,6 +13,11 @@ KINDS = {
     "draft-model": "a small draft model of a few of the target's layers",
     "early-exit": "an adapter for leaving the target early",
 }
+BEGIN_AS = {
+    "eagle3": "what train mtp wrote, for a --joined head",
+    "mtp": "what train mtp wrote",
+    "draft-model": "what train draft-model wrote",
+}
 MULTI_PASS = ("eagle3", "mtp")  # read their own output while they are trained
 
 
@@ -74,10 +79,18 @@ def _add_schedule(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_kind(parser: argparse.ArgumentParser, kind: str) -> None:
+    if (begin_as := BEGIN_AS.get(kind)) is not None:
+        parser.add_argument("--begin-as", type=Path, metavar="FOLDER", help=f"go on from {begin_as}")
     if kind in MULTI_PASS:
         parser.add_argument("--passes", type=int, default=4, help="the deepest draft that is trained")
     if kind == "eagle3":
         parser.add_argument("--layers", type=_layers, help="target layers it reads; by default 2, the middle, the last")
+        parser.add_argument(
+            "--joined",
+            action="store_true",
+            help="let state and embedding meet in front of the layer, as in EAGLE-1 and MTP, not inside its attention: "
+            "better for narrow targets, but no other engine reads such heads",
+        )
     elif kind == "medusa":
         parser.add_argument("--heads", type=int, default=4, help="tokens drafted at once")
         parser.add_argument("--blocks", type=int, default=1, help="residual blocks per head")

@@ -11,15 +11,22 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from specviz.drafters.heads.adapter import ExitAdapter, write_adapter
-from specviz.drafters.heads.head import Head
-from specviz.drafters.heads.layouts import write_head
+from specviz.drafters.heads.head import Combine, Head
+from specviz.drafters.heads.layouts import read_head, write_head
 from specviz.drafters.heads.medusa import MOST_BLOCKS, MOST_HEADS, MedusaHeads, write_medusa
-from specviz.drafters.heads.reduced import reduced_model, write_reduced
+from specviz.drafters.heads.reduced import read_reduced, reduced_model, write_reduced
 from specviz.errors import UserError
 from specviz.models.pack import weight_of
 from specviz.models.slots import logits_of
 from specviz.models.target import Target, exit_view
-from specviz.training.beginning import begin_as_last_layer, copy_parameters, head_config, layers_of, norm_scale
+from specviz.training.beginning import (
+    begin_as_head,
+    begin_as_last_layer,
+    copy_parameters,
+    head_config,
+    layers_of,
+    norm_scale,
+)
 from specviz.training.dataset import Batch
 from specviz.training.loss import LmHead, Loss, soft_loss
 from specviz.training.passes import passes
@@ -52,13 +59,30 @@ class Task(Protocol):
 class HeadTask:
     """EAGLE-3's head and MTP's."""
 
-    def __init__(self, target: Target, d2t: Tensor, kind: str, layers: tuple[int, ...], depth: int) -> None:
-        """kind: "eagle3" or "mtp". The layer begins as the target's last, fc passes the last state on."""
+    def __init__(
+        self,
+        target: Target,
+        d2t: Tensor,
+        kind: str,
+        layers: tuple[int, ...],
+        depth: int,
+        *,
+        joined: bool = False,
+        begin_as: Path | None = None,
+    ) -> None:
+        """kind: "eagle3" or "mtp". The layer begins as the target's last, fc passes the last state on.
+
+        joined: of "eagle3", that state and embedding meet as in an MTP head. begin_as: the folder of a trained MTP head
+        that another, or a joined one, goes on from. Raises UserError if it holds none of the same form.
+        """
         self.kind, self.layers, self.depth = kind, layers, depth
-        self.module = self.head = Head(head_config(target, d2t, kind, layers))
+        combine: Combine = "mtp-reversed" if kind == "mtp" else "joined" if joined else "wide"
+        self.module = self.head = Head(head_config(target, d2t, combine, layers))
         if self.head.config.draft_vocab_size is not None:
             self.head.d2t = d2t
         begin_as_last_layer(self.head, target)
+        if begin_as is not None:
+            begin_as_head(self.head, read_head(begin_as, target.config))
         self.head.bind(target)
         self.lm = _frozen(self.head.lm, target)
         self.scale: Tensor | None = None  # [F * Ht], by which the states are divided before fc
@@ -141,7 +165,10 @@ class DraftModelTask:
 
     depth = 1
 
-    def __init__(self, target: Target, d2t: Tensor, layers_from: Sequence[int]) -> None:
+    def __init__(
+        self, target: Target, d2t: Tensor, layers_from: Sequence[int], *, begin_as: Path | None = None
+    ) -> None:
+        """begin_as: the folder of a trained draft model that this one goes on from, instead of the target's layers."""
         count = int(target.config.num_hidden_layers)
         if not layers_from or not all(0 <= layer < count for layer in layers_from):
             raise UserError(
@@ -155,7 +182,12 @@ class DraftModelTask:
         copy_parameters(self.model.base_model.norm, target.model.base_model.norm, target.model)
         self.lm = _frozen(self.model.get_output_embeddings(), target)
         _check_plain_logits(self.model, self.lm, target.name)
-        self.module = nn.ModuleList([*layers_of(self.model), self.model.base_model.norm])
+        self.module = _trained_part(self.model)
+        if begin_as is not None:
+            other, _ = read_reduced(begin_as, target)
+            if (found := int(other.config.num_hidden_layers)) != len(layers_from):
+                raise UserError(f"--begin-as holds {found} layers, and --layers-from names {len(layers_from)}.")
+            copy_parameters(self.module, _trained_part(other), other)
 
     def losses(self, batch: Batch, depth: int) -> list[Loss]:
         states = self.model.base_model(input_ids=batch.tokens[:, :-1], use_cache=False).last_hidden_state
@@ -196,6 +228,11 @@ class ExitTask:
 
     def write(self, folder: Path, about: Mapping[str, Any]) -> None:
         write_adapter(self.adapter, folder, about)
+
+
+def _trained_part(model: PreTrainedModel) -> nn.ModuleList:
+    """Of a draft model, all but what it shares with its target."""
+    return nn.ModuleList([*layers_of(model), model.base_model.norm])
 
 
 def _loss(states: Tensor, lm: LmHead, batch: Batch, rows: tuple[Tensor, ...]) -> Loss:

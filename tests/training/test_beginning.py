@@ -9,6 +9,7 @@ import torch
 from fakes import VOCAB, tiny_target
 
 from specviz.drafters.heads.reduced import read_reduced
+from specviz.errors import UserError
 from specviz.models.target import Target
 from specviz.training.beginning import layers_of, norm_scale
 from specviz.training.tasks import DraftModelTask, ExitTask, HeadTask
@@ -66,6 +67,54 @@ def test_an_eagle3_head_begins_by_handing_on_the_token_that_it_read() -> None:
         handed_on = value @ attention.o_proj.weight[:, part].T
         gain = head.norm.weight.square().mean().sqrt() / 2
         torch.testing.assert_close(handed_on[:, part], gain * embedded[:, part])
+
+
+def test_a_joined_head_can_begin_as_a_trained_head_that_reads_the_last_state(tmp_path: Path) -> None:
+    whole = target("llama")
+    other = HeadTask(whole, torch.arange(VOCAB), "mtp", (4,), 2)
+    rng = torch.Generator().manual_seed(4)
+    for parameter in other.head.parameters():
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=rng)
+    other.write(tmp_path, {})
+    head = HeadTask(whole, torch.arange(VOCAB), "eagle3", (1, 2, 4), 2, joined=True, begin_as=tmp_path).head
+    states, tokens = torch.randn(1, 5, 3 * 32, generator=rng), torch.tensor([[3, 1, 4, 1, 5]])
+    places = torch.arange(5)[None]
+    with torch.inference_mode():
+        expected = other.head.normed(other.head(other.head.fuse(states[..., -32:]), tokens, places))
+        torch.testing.assert_close(head.normed(head(head.fuse(states), tokens, places)), expected)
+
+
+@pytest.mark.parametrize("kind", ["mtp", "draft-model"])
+def test_training_can_go_on_from_what_was_trained(tmp_path: Path, kind: str) -> None:
+    """In the test above it begins as something else; here as the same."""
+    whole, d2t = target("llama"), torch.arange(VOCAB)
+    make = {
+        "mtp": lambda **begin: HeadTask(whole, d2t, "mtp", (4,), 2, **begin),
+        "draft-model": lambda **begin: DraftModelTask(whole, d2t, (0, 2), **begin),
+    }[kind]
+    trained = make()
+    rng = torch.Generator().manual_seed(4)
+    for parameter in trained.module.parameters():
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=rng)
+    trained.write(tmp_path, {})
+    again = make(begin_as=tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(again.module.parameters(), trained.module.parameters(), strict=True))
+    anew = zip(make().module.parameters(), again.module.parameters(), strict=True)
+    assert not all(torch.equal(a, b) for a, b in anew)
+
+
+def test_a_draft_model_of_other_layers_is_nothing_to_go_on_from(tmp_path: Path) -> None:
+    whole, d2t = target("llama"), torch.arange(VOCAB)
+    DraftModelTask(whole, d2t, (0, 2)).write(tmp_path, {})
+    with pytest.raises(UserError, match="--begin-as holds 2 layers, and --layers-from names 3"):
+        DraftModelTask(whole, d2t, (0, 1, 2), begin_as=tmp_path)
+
+
+def test_what_a_joined_head_can_not_begin_as_is_refused(tmp_path: Path) -> None:
+    whole = target("llama")
+    HeadTask(whole, torch.arange(VOCAB), "eagle3", (1, 2, 4), 2).write(tmp_path, {})
+    with pytest.raises(UserError, match="--begin-as holds no head that this one can begin as"):
+        HeadTask(whole, torch.arange(VOCAB), "eagle3", (1, 2, 4), 2, joined=True, begin_as=tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

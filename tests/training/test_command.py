@@ -51,6 +51,8 @@ def test_from_data_to_drafter(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["data", "--seed", "100000000000000000000"], "63 bits"),
         (["medusa", "--tokens", "9", "--data", "DATA", "--heads", "17"], "up to 16 heads"),
         (["medusa", "--tokens", "9", "--data", "DATA", "--blocks", "9"], "8 blocks"),
+        (["eagle3", "--tokens", "9", "--data", "DATA", "--layers", "2,4", "--begin-as", "x"], "is for --joined heads"),
+        (["eagle3", "--tokens", "9", "--data", "DATA", "--layers", "2,4", "--joined", "--begin-as", "x"], "x"),
         (["early-exit", "--tokens", "9", "--data", "DATA", "--exit-layer", "4"], "so give 1 to 3"),
         (["early-exit", "--tokens", "9", "--data", "DATA", "--exit-layer", "2", "--width", "513"], "up to 512"),
     ],

@@ -41,6 +41,7 @@ def head_for(target: Target, **settings: object) -> Head:
 KINDS = {
     "eagle3": {"combine": "wide", "input_norm": False},
     "eagle3, raw feedback": {"combine": "wide", "input_norm": False, "feedback": "output"},
+    "joined": {"combine": "joined"},
     "mtp": {"combine": "mtp-reversed", "hidden_layers": (4,), "zero_first_embedding": True},
     "eagle": {
         "combine": "concat",

@@ -24,7 +24,7 @@ from specviz.models.cache import GrowingLayer
 from specviz.models.pack import pack
 from specviz.models.target import Target
 
-Combine = Literal["concat", "wide", "mtp", "mtp-reversed"]
+Combine = Literal["concat", "wide", "joined", "mtp", "mtp-reversed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class HeadConfig:
     draft_vocab_size: int | None = None  # None: the target's vocabulary
     # How state and embedding meet. "concat", EAGLE-1: fc(cat[embedding, state]). "wide", EAGLE-3: fc fuses the states
     # once, and the layer reads cat[norm(embedding), norm(fused)]. "mtp": fc(cat[norm(embedding), norm(state)]), and
-    # "mtp-reversed" the other way round.
+    # "mtp-reversed" the other way round. "joined", of ours: fc fuses as in "wide", and the layer reads
+    # join(cat[norm(fused), norm(embedding)]).
     combine: Combine = "wide"
     fc_bias: bool = False
     attention_bias: bool = False
@@ -59,6 +60,11 @@ class HeadConfig:
     zero_first_embedding: bool = False  # at position 0 the embedding counts as zero
     block_type: str | None = None  # None: a layer as Llama's; else the model type of transformers whose layer it is
     block_config: dict[str, Any] | None = None
+
+    @property
+    def fuses(self) -> bool:
+        """Whether fc makes one state of those of several layers."""
+        return self.combine in ("wide", "joined")
 
 
 class Head(nn.Module):
@@ -75,14 +81,16 @@ class Head(nn.Module):
             self._build(config, own_embedding, own_lm_head)
 
     def _build(self, config: HeadConfig, own_embedding: bool, own_lm_head: bool) -> None:
-        width, wide = config.hidden_size, config.combine == "wide"
+        width = config.hidden_size
         states = len(config.hidden_layers) * config.target_hidden_size
         if config.combine == "concat":
             self.fc = nn.Linear(2 * width, width, bias=config.fc_bias)
         else:
-            self.fc = nn.Linear(states if wide else 2 * width, width, bias=config.fc_bias)
+            self.fc = nn.Linear(states if config.fuses else 2 * width, width, bias=config.fc_bias)
             self.embedding_norm = self._norm(width)
             self.feature_norm = self._norm(width)
+        if config.combine == "joined":
+            self.join = nn.Linear(2 * width, width, bias=False)
         if config.norm_before_fc:
             self.input_norm = self._norm(states)
         self._library: LibraryBlock | None = None
@@ -167,7 +175,7 @@ class Head(nn.Module):
         """The target's states [.., F * Ht] as the rows of the head read them, [.., H]."""
         if self.config.norm_before_fc:
             states = self.input_norm(states)
-        fused: Tensor = self.fc(states) if self.config.combine == "wide" else states
+        fused: Tensor = self.fc(states) if self.config.fuses else states
         return fused
 
     def forward(
@@ -205,7 +213,7 @@ class Head(nn.Module):
         if config.combine == "wide":
             return torch.cat([embedded, normed], -1), normed if config.norm_before_residual else features
         pair = [embedded, normed] if config.combine == "mtp" else [normed, embedded]
-        joined = self.fc(torch.cat(pair, -1))
+        joined = (self.join if config.combine == "joined" else self.fc)(torch.cat(pair, -1))
         return joined, joined
 
     def rotations(self, positions: Tensor, dtype: torch.dtype, end: int) -> tuple[Tensor, Tensor]:

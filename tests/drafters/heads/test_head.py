@@ -56,6 +56,21 @@ def test_packed_weights_compute_the_same(combine):
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
+def test_a_joined_head_fuses_the_states_once_and_its_layer_reads_them_with_the_embedding():
+    target = tiny_target()
+    head = random_head(target, "joined").bind(target)
+    states = STATES.repeat(1, 1, 3)
+    normed = head.feature_norm(states @ head.fc.weight.T)
+    embedded = head.embedding_norm(target.model.get_input_embeddings()(TOKENS))
+    joined = torch.cat([normed, embedded], -1) @ head.join.weight.T
+    layer = head.layers[0]
+    assert layer.input_layernorm is not None
+    expected = layer(joined, joined, head.rotations(POSITIONS, joined.dtype, 6), None, None)
+    torch.testing.assert_close(head(head.fuse(states), TOKENS, POSITIONS), expected)
+    again = head(head.normed(expected), TOKENS, POSITIONS)  # what is fed back is not fused
+    assert again.shape == expected.shape and not torch.allclose(again, expected)
+
+
 @pytest.mark.parametrize("feedback", ["output", "normed"])
 def test_what_is_fed_back_is_the_output_before_or_after_the_norm(feedback):
     target = tiny_target()

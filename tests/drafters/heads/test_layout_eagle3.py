@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from drafted import bound, drafted, given, target_of
+from fakes import tiny_target
 from published import (
     DRAFT_IDS,
     LAYERS,
@@ -22,6 +23,8 @@ from published import (
     save,
     vocabulary,
 )
+from safetensors.torch import load_file, save_file
+from tiny_heads import random_head
 from torch import Tensor
 
 from specviz.drafters.heads.files import about, open_checkpoint
@@ -300,6 +303,24 @@ def test_a_head_of_ours_shares_the_lm_head_and_may_read_the_last_state(tmp_path)
     save(tmp_path, {**OURS, "specviz": {"head": {"flavour": "sweet"}}}, ours())
     with pytest.raises(UserError, match="sweet as flavour of its head"):
         read_head(tmp_path, target_of().config)
+
+
+def test_a_joined_head_is_written_with_names_that_no_public_layout_has(tmp_path):
+    target = tiny_target()
+    head = random_head(target, "joined", draft_ids=[1, 4, 9]).bind(target)
+    write_head(head, tmp_path, "eagle3", {"kind": "eagle"})
+    shapes = open_checkpoint(tmp_path).shapes
+    width = head.config.hidden_size
+    assert shapes["join.weight"] == (width, 2 * width) and shapes["fc.weight"] == (width, 3 * width)
+    assert {"embedding_norm.weight", "feature_norm.weight", "midlayer.input_layernorm.weight"} < shapes.keys()
+    again = read_head(tmp_path, target.config)
+    assert again.config == head.config
+    assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in head.state_dict().items())
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["join.weight"]
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=r"missing: join\.weight"):
+        read_head(tmp_path, target.config)
 
 
 @pytest.mark.parametrize("config", [OURS, CONFIG])

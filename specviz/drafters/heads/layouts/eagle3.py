@@ -2,6 +2,9 @@
 
 https://arxiv.org/abs/2503.01840; names and arithmetic after the authors' `cnets.py` (https://github.com/SafeAILab/EAGLE)
 and vLLM's `llama_eagle3.py`. `norm_output` and `fc_norm` as SpecForge's EAGLE-3.1 has them.
+
+Heads of ours may join state and embedding in front of the layer, as EAGLE-1 does ("joined" in HeadConfig). Their
+`join.weight` and their norms have names of their own, for the layer's input is then normed as well.
 """
 
 from __future__ import annotations
@@ -45,6 +48,9 @@ def names(layer: str) -> Names:
             (layer, "layers.0."),
         )
     )
+
+
+JOINED = Names((*SAME, *((name, name) for name in ("join.", "embedding_norm.", "feature_norm.")), (MIDLAYER, FIRST)))
 
 
 def matches(checkpoint: Checkpoint) -> bool:
@@ -108,16 +114,19 @@ def read_wide(
         }
     )
     own = not ours.shares_lm_head(checkpoint)
-    return Parts.of(head, checkpoint, names(layer), vocabulary=vocabulary, own_lm_head=own)
+    called = JOINED if head.combine == "joined" else names(layer)
+    return Parts.of(head, checkpoint, called, vocabulary=vocabulary, own_lm_head=own)
 
 
 def write(head: Head) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    config, called = head.config, names(MIDLAYER)
+    config, joined = head.config, head.config.combine == "joined"
+    called = JOINED if joined else names(MIDLAYER)
+    said = ("hidden_layers", "combine") if joined else ("hidden_layers",)
     tensors = {called.in_file(name): tensor for name, tensor in head.state_dict().items() if name != D2T}
     if config.draft_vocab_size is not None:
         tensors |= to_offsets(head.d2t, config.vocab_size)
     return {
-        "architectures": ["LlamaForCausalLMEagle3"],
+        "architectures": ["JoinedEagle3" if joined else "LlamaForCausalLMEagle3"],
         "model_type": "llama",
         **written_block(config),
         "draft_vocab_size": config.draft_vocab_size or config.vocab_size,
@@ -126,7 +135,7 @@ def write(head: Head) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "norm_output": config.feedback == "normed",
         "norm_before_residual": config.norm_before_residual,
         "norm_before_fc": config.norm_before_fc,
-        OURS: ours.entries(config, "lm_head.weight" not in tensors, ("hidden_layers",)),
+        OURS: ours.entries(config, "lm_head.weight" not in tensors, said),
     }, tensors
 
 

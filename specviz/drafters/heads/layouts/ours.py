@@ -21,7 +21,7 @@ from specviz.models.checkpoint import CONFIG
 from specviz.refusals import brief
 
 CHOICES: dict[str, tuple[object, ...]] = {
-    "combine": ("mtp", "mtp-reversed"),
+    "combine": ("mtp", "mtp-reversed", "joined"),
     "feedback": ("output", "normed"),
     "zero_first_embedding": (True, False),
 }
