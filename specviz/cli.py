@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from specviz import replay, trace
+from specviz.drafter_settings import TREES
 from specviz.errors import UserError
 from specviz.presets import DRAFTER_KINDS, load_pairings
 from specviz.recordings import RECORDINGS
@@ -69,7 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--rule",
         choices=["token", "block", "typical"],
         default="token",
-        help="acceptance rule; block is for chains, typical is lossy: its output is not the target's own",
+        help="acceptance rule; block is for chains, typical is lossy: its output need not be the target's own",
     )
     run.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
     run.add_argument("--top-k", type=int, default=0, help="0 is off")
@@ -160,7 +161,7 @@ def _add_drafter(parser: argparse.ArgumentParser) -> None:
         help="how the draft length is chosen: always gamma, until the drafter is unsure, or by measured cost",
     )
     add("--confidence", type=float, help="draft no further below it; 0.4 with that policy")
-    add("--tree", action=argparse.BooleanOptionalAction, help="draft a tree, or a chain")
+    add("--tree", action=argparse.BooleanOptionalAction, help=f"draft a tree, or a chain; of {', '.join(TREES)}")
     add("--nodes", type=int, metavar="N", help="tree: draft tokens in it, at most")
     add("--branches", type=int, metavar="N", help="tree: children looked at per token")
     add("--second-gamma", type=int, help="combinations: longest draft of the later parts")

@@ -9,6 +9,7 @@ from specviz.errors import UserError
 
 MOST_NGRAM, MOST_NODES, MOST_BRANCHES = 16, 64, 16
 LONGEST_DRAFT = 64  # tokens
+TREES = ("ngram", "eagle", "medusa", "mtp")  # kinds that can draft trees
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import os
 import re
 import unicodedata
 from dataclasses import asdict, replace
+from itertools import groupby
 from time import sleep
 from typing import Any, TextIO
 
@@ -106,6 +107,7 @@ def _settings(values: dict[str, Any]) -> str:
 
 def render_step(step: Step, *, colour: bool = False) -> str:
     """One line: draft tokens as they were tried, the target's own token, what was left over; then the same in words.
+    Between siblings in a tree, of which one at most is kept, stands a |.
 
     The bracket at the end has the numbers of the last token tested: it passed if r, where one was drawn, was below its
     chance, which is min(1, p/q) under the token rule.
@@ -113,7 +115,10 @@ def render_step(step: Step, *, colour: bool = False) -> str:
     named = len(_drafters(step)) > 1
     tested = [node for node in step.nodes if node.outcome in ("accepted", "rejected")]  # in trial order
     rest = [node for node in step.nodes if node.outcome in ("untested", "cut")]
-    words = [_paint(_marked(node, named), node.outcome, colour) for node in tested]
+    words = [
+        " | ".join(_paint(_marked(node, named), node.outcome, colour) for node in siblings)
+        for _, siblings in groupby(tested, key=lambda node: node.parent)
+    ]
     if step.last:
         mark = "→" if step.last.kind == "correction" else "+"
         words.append(_paint(f"{mark} {visible_token(step.last.text, step.last.token)}", step.last.kind, colour))
@@ -168,11 +173,12 @@ def _numbers(node: Node) -> str:
     return f"({visible_token(node.text, node.token)}: {', '.join(numbers)})"
 
 
-def render_summary(trace: Trace) -> str:
+def render_summary(trace: Trace, *, with_text: bool = True) -> str:
     """The text so far, how it ended, and the run's numbers with what they mean."""
     ending = ENDINGS[trace.finish_reason]
     tokens, steps = _count(len(trace.tokens), "token"), _count(len(trace.steps), "step")
-    lines = [f"{tokens} in {steps}, {ending}:", visible(trace.text), ""]
+    came = f"{tokens} in {steps}, {ending}"
+    lines = [f"{came}:", visible(trace.text), ""] if with_text else [f"{came}.", ""]
     values = {**asdict(acceptance(trace)), **asdict(timing(trace))}
     for key, (name, form) in NUMBERS.items():
         value = "n/a" if values[key] is None else form.format(values[key])

@@ -95,8 +95,7 @@ def prepare(
     if drafter_weights:  # traces are shared: the names, not where the weights lie
         shared_settings["source"] = " + ".join(drafter_weights)
     notes = list(dict.fromkeys([*loaded.notes, *(note for part in parts for note in _notes(part))]))
-    if settings.rule not in LOSSLESS:
-        notes.append(f"The rule {settings.rule} is lossy: the output is not the target's own.")
+    notes += [note for note in (_lossy(settings), _shallow(parts, settings, drafter_settings)) if note]
     room = settings.max_new_tokens if target.max_tokens is None else target.max_tokens - len(ids) + 1
     if 0 < room < settings.max_new_tokens:
         notes.append(
@@ -136,6 +135,26 @@ def prepare(
         notes=tuple(notes),
     )
     return Prepared(loaded, drafter, ids, settings, run)
+
+
+def _lossy(settings: Settings) -> str | None:
+    if settings.rule in LOSSLESS:
+        return None
+    if settings.sampler.temperature == 0:
+        return f"The rule {settings.rule} is lossy, but at temperature 0 it keeps just what greedy decoding would."
+    return f"The rule {settings.rule} is lossy: the output need not be distributed as the target's own."
+
+
+def _shallow(parts: Sequence[Drafter], settings: Settings, drafter_settings: Mapping[str, Any]) -> str | None:
+    """That no part can draft as deep as it is asked to."""
+    second = drafter_settings.get("second_gamma", settings.gamma)
+    asked = [settings.gamma if part is parts[0] else min(settings.gamma, second) for part in parts]
+    found = [
+        f"{part.kind} drafts {deepest} deep at most, so gamma {gamma} comes to {deepest}."
+        for part, gamma in zip(parts, asked, strict=True)
+        if (deepest := getattr(part, "deepest", None)) is not None and deepest < gamma
+    ]
+    return " ".join(found) or None
 
 
 def _weights_by_name(parts: Sequence[Drafter], target: str, target_weights: str) -> dict[str, str]:

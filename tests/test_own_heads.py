@@ -66,14 +66,47 @@ def test_a_tree_by_a_combination_under_a_policy_and_a_lossy_rule(capsys, target,
     assert expected.items() <= header["drafter_settings"].items()
     assert list(header["weights"]) == ["target", "eagle"]
     assert (header["rule"], header["lossless"], header["gamma_policy"]) == ("typical", False, "confidence")
-    assert result["warnings"] == ["The rule typical is lossy: the output is not the target's own."]
+    greedy = "The rule typical is lossy, but at temperature 0 it keeps just what greedy decoding would."
+    assert result["warnings"] == [greedy]
     assert result["lossless"] is False
 
 
 def test_a_lossy_run_that_samples_is_not_compared(capsys, target, heads):
     drafter = ["--drafter", "eagle", "--drafter-path", str(heads["eagle"]), "--tree", "--nodes", "6"]
     sampled = ["--rule", "typical", "--temperature", "1", "--baseline", "--repeats", "1"]
-    assert run(capsys, target, *drafter, *sampled)["baseline"]["identical"] is None
+    result = run(capsys, target, *drafter, *sampled)
+    assert result["baseline"]["identical"] is None
+    assert result["warnings"] == ["The rule typical is lossy: the output need not be distributed as the target's own."]
+
+
+@pytest.mark.parametrize(
+    ("options", "deepest"),
+    [(["--gamma", "9"], 3), (["--gamma", "3"], None), (["--gamma", "3", "--tree", "--nodes", "2"], 2)],
+)
+def test_a_gamma_that_the_drafter_can_not_reach_is_said(capsys, target, heads, options, deepest):
+    medusa = ["--drafter", "medusa", "--drafter-path", str(heads["medusa"])]
+    result = run(capsys, target, *medusa, *options)
+    said = f"medusa drafts {deepest} deep at most, so gamma {options[1]} comes to {deepest}."
+    assert result["warnings"] == ([said] if deepest else [])
+
+
+def test_what_ran_is_said_in_words(capsys, target, heads):
+    """And the text stands above the figures, once."""
+    place = ["--prompt", "abc", "--target", str(target), *PLACE, "--max-new-tokens", "6"]
+    eagle = ["--drafter", "eagle", "--drafter-path", str(heads["eagle"]), "--tree", "--nodes", "6", "--gamma", "2"]
+    assert main(["run", *place, *eagle]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "with eagle, trees of 6 nodes and 4 branches, source eagle, gamma 2 (fixed), token rule, greedy, in float32"
+        in said
+    )
+    assert "Lossless: the target's own distribution." in said
+    assert "6 tokens in " in said and ":\n" not in said
+    sampled = ["--temperature", "0.5", "--seed", "3", "--rule", "block"]
+    assert main(["run", *place, *eagle[:4], *sampled, "--dtype", "bfloat16"]) == 0
+    said = capsys.readouterr().out
+    assert "block rule, temperature 0.5, " in said and ", seed 3, in bfloat16" in said
+    assert "Lossless, up to rounding: in bfloat16 near ties can fall otherwise than in plain decoding;" in said
 
 
 def test_the_draft_length_is_that_of_the_targets_own_preset(capsys, target, heads):

@@ -50,7 +50,7 @@ def test_a_coloured_step_by_value():
         ),
         (
             step("rauraau", parents=(-1, -1, 0, 1, 1, 4, 2), index=122),
-            "step 123  ~~␣t0~~ ␣t1 ✓ ~~␣t3~~ ␣t4 ✓ ␣t5 ✓ + ␣own (␣t2 ○ ␣t6 ○)   "
+            "step 123  ~~␣t0~~ | ␣t1 ✓ ~~␣t3~~ | ␣t4 ✓ ␣t5 ✓ + ␣own (␣t2 ○ ␣t6 ○)   "
             "3/7 accepted, bonus, 2 rejected, 2 untested",
         ),
     ],

@@ -52,7 +52,8 @@ def settle_drafter(options: argparse.Namespace) -> None:
             continue
         if not {*kinds} & {*takers}:
             raise UserError(
-                f"{flag} is of the drafter {' or '.join(takers)}; add --drafter {takers[0]}, or leave it out."
+                f"{flag} is of {' or '.join(takers)}, not of {options.drafter}; choose --drafter {takers[0]}"
+                f"{'' if len(takers) == 1 else ' or another of those'}, or leave it out."
             )
         check_setting(setting, value, flag)
     if (second := getattr(options, "second_gamma", None)) is not None:

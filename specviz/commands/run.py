@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from specviz import replay, runs, trace
 from specviz.commands.common import compare, drafter_settings, load, say, settle_drafter, settled_gamma
 from specviz.comparison import Comparison
 from specviz.decoding.engine import Settings
 from specviz.decoding.sampling import Sampler
+from specviz.drafter_settings import asks_for_tree, bare
 from specviz.drafters import Plain
+from specviz.drafters.tree import Shape
 from specviz.errors import UserError
 from specviz.summary import report
 from specviz.trace import Run, Step, Trace
@@ -29,10 +33,13 @@ def command(options: argparse.Namespace) -> None:
     settings = read_settings(options)
     loaded = load(options)
     settings = replace(settings, gamma=settled_gamma(options, loaded.pairing))
+    drafting = drafter_settings(options, loaded.pairing)
+    if settings.rule == "block" and asks_for_tree(drafting):
+        raise UserError(f"The rule block verifies chains only, and {options.drafter} drafts trees; add --no-tree.")
     prepared = runs.prepare(
         loaded,
         options.drafter,
-        drafter_settings(options, loaded.pairing),
+        drafting,
         prompt,
         settings,
         raw_prompt=options.raw_prompt,
@@ -71,16 +78,39 @@ def command(options: argparse.Namespace) -> None:
         print(json.dumps(report(prepared, result, comparison, plain_steps), allow_nan=False))
     else:
         said = "\n".join([in_short(result.run), *result.run.notes])
-        replay.write_text(sys.stdout, f"\n\n{said}\n{replay.render_summary(result)}\n")
+        summary = replay.render_summary(result, with_text=False)  # it stands above already
+        replay.write_text(sys.stdout, f"\n\n{said}\n{summary}\n")
         if comparison:
             print(in_words(comparison))
 
 
 def in_short(run: Run) -> str:
-    """What ran, in one line."""
-    settings = "".join(f", {name.replace('_', ' ')} {value}" for name, value in run.drafter_settings.items())
-    gamma = "" if run.drafter == "plain" else f", gamma {run.gamma} ({run.gamma_policy})"
-    return f"{run.target} with {run.drafter}{settings}{gamma}, in {run.dtype} on {run.device}."
+    """What ran, in one line, and what the output is worth, in another."""
+    settings = [_setting(name, value, run.drafter_settings) for name, value in run.drafter_settings.items()]
+    gamma = "" if run.drafter == "plain" else f"gamma {run.gamma} ({run.gamma_policy})"
+    rule = "" if run.drafter == "plain" else f"{run.rule} rule"
+    sampled = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in run.sampler.items() if value)
+    how = f"{sampled}, seed {run.seed}" if run.sampler["temperature"] else "greedy"
+    named = ", ".join(part for part in (f"with {run.drafter}", *settings, gamma, rule, how) if part)
+    line = f"{run.target} {named}, in {run.dtype} on {run.device}."
+    if not run.lossless or run.drafter == "plain":
+        return line  # what a lossy rule does is one of the notes
+    if run.dtype == "float32":
+        return f"{line}\nLossless: the target's own distribution."
+    return (
+        f"{line}\nLossless, up to rounding: in {run.dtype} near ties can fall otherwise than in plain decoding; "
+        "--dtype float32 is exact."
+    )
+
+
+def _setting(name: str, value: object, among: Mapping[str, Any]) -> str:
+    """A setting of the drafter in words; "" for one that another's words tell already."""
+    if bare(name) == "tree":
+        sizes = [among.get(name.replace("tree", size), getattr(Shape(), size)) for size in ("nodes", "branches")]
+        return f"trees of {sizes[0]} nodes and {sizes[1]} branches" if value else "chains"
+    if bare(name) in ("nodes", "branches"):
+        return ""
+    return f"{name.replace('_', ' ')} {value}"
 
 
 def in_words(comparison: Comparison) -> str:

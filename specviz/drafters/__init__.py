@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specviz.drafter_settings import bare, check_setting
+from specviz.drafter_settings import TREES, bare, check_setting
 from specviz.drafters.base import Assistant, Context, Drafter, Weights
 from specviz.drafters.combined import Combined
 from specviz.drafters.draft_model import DraftModel
@@ -60,7 +60,6 @@ __all__ = [
 
 ASSISTED = ("draft-model", "library")  # kinds in which another model can draft
 WEIGHTED = ("eagle", "medusa", "mtp", "early-exit", "draft-model")  # kinds that can draft with trained weights
-TREES = ("ngram", "eagle", "medusa", "mtp")  # kinds that can draft trees
 GAMMA, OTHER_GAMMA = 4, {"ngram": 5, "early-exit": 2}  # draft tokens are cheap to copy, and dear to compute
 TREE_SETTINGS = ("tree", "nodes", "branches")
 NO_SETTINGS = {"target", "assistant", "left_open"}  # what else the makers are given

@@ -45,6 +45,11 @@ class Medusa(WithHeads):
         self.hidden_layers = (int(target.config.num_hidden_layers),)  # after the final norm
         self.vocabulary = self.heads.vocabulary
 
+    @property
+    def deepest(self) -> int:
+        """A token per head, and no path in a tree is longer than its nodes."""
+        return min(self.heads.heads, super().deepest or self.heads.heads)
+
     @torch.inference_mode()
     def propose(self, ctx: Context, gamma: int, sampler: Sampler, rng: torch.Generator) -> Draft:
         if gamma == 0 or len(ctx.tokens) < 2:  # the target has read nothing yet

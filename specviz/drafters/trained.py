@@ -33,3 +33,8 @@ class WithHeads:
         self.notes = notes_on(weights, target) if are_read else weights.notes
         self.shape = Shape(nodes, branches) if tree else None
         self.confidence = confidence
+
+    @property
+    def deepest(self) -> int | None:
+        """How many tokens it can draft one after the other, whatever gamma; None if only gamma bounds that."""
+        return None if self.shape is None else self.shape.nodes
