@@ -28,7 +28,8 @@ DEFINITIONS: dict[str, str] = {
     "acceptance_length": "1 + accepted / steps, over all verify passes, those without a draft included.",
     "acceptance_length_drafted": "1 + accepted / steps, over only those verify passes that had a draft.",
     "tokens_per_pass": "Committed tokens / steps: what one verify pass of the target really brought.",
-    "acceptance_rate": "Accepted / drafted: of all draft tokens, untested and cut ones too, the share that was kept.",
+    "acceptance_rate": "Accepted / drafted: of all draft tokens, untested and cut ones too, the share that was kept. "
+    "In a tree siblings compete for one place, so at most as many of its nodes can be kept as it is deep.",
     "tested_rate": "Accepted / (accepted + rejected): of the draft tokens that were tested, the share that was kept. "
     "The block rule also tests those after a rejected one, so compare rules by their acceptance length.",
     "histogram": "How many verify passes with a draft accepted exactly 0, 1, 2, ... draft tokens.",

@@ -95,7 +95,9 @@ def prepare(
     if drafter_weights:  # traces are shared: the names, not where the weights lie
         shared_settings["source"] = " + ".join(drafter_weights)
     notes = list(dict.fromkeys([*loaded.notes, *(note for part in parts for note in _notes(part))]))
-    notes += [note for note in (_lossy(settings), _shallow(parts, settings, drafter_settings)) if note]
+    lossless = settings.rule in LOSSLESS or drafter_kind == "plain" or settings.gamma == 0
+    notes += [] if lossless else [_lossy(settings)]
+    notes += _shallow(parts, settings, drafter_settings)
     room = settings.max_new_tokens if target.max_tokens is None else target.max_tokens - len(ids) + 1
     if 0 < room < settings.max_new_tokens:
         notes.append(
@@ -109,7 +111,7 @@ def prepare(
         gamma=settings.gamma,
         gamma_policy=_policy(settings, drafter_settings),
         rule=settings.rule,
-        lossless=settings.rule in LOSSLESS,
+        lossless=lossless,
         sampler={**asdict(settings.sampler), "logit_bias": {str(k): v for k, v in settings.sampler.logit_bias.items()}},
         seed=settings.seed,
         max_new_tokens=settings.max_new_tokens,
@@ -137,24 +139,22 @@ def prepare(
     return Prepared(loaded, drafter, ids, settings, run)
 
 
-def _lossy(settings: Settings) -> str | None:
-    if settings.rule in LOSSLESS:
-        return None
+def _lossy(settings: Settings) -> str:
     if settings.sampler.temperature == 0:
         return f"The rule {settings.rule} is lossy, but at temperature 0 it keeps just what greedy decoding would."
     return f"The rule {settings.rule} is lossy: the output need not be distributed as the target's own."
 
 
-def _shallow(parts: Sequence[Drafter], settings: Settings, drafter_settings: Mapping[str, Any]) -> str | None:
-    """That no part can draft as deep as it is asked to."""
-    second = drafter_settings.get("second_gamma", settings.gamma)
-    asked = [settings.gamma if part is parts[0] else min(settings.gamma, second) for part in parts]
-    found = [
-        f"{part.kind} drafts {deepest} deep at most, so gamma {gamma} comes to {deepest}."
-        for part, gamma in zip(parts, asked, strict=True)
-        if (deepest := getattr(part, "deepest", None)) is not None and deepest < gamma
-    ]
-    return " ".join(found) or None
+def _shallow(parts: Sequence[Drafter], settings: Settings, drafter_settings: Mapping[str, Any]) -> list[str]:
+    """Which drafters can't draft as deep as they are asked to."""
+    second = min(settings.gamma, drafter_settings.get("second_gamma") or settings.gamma)
+    found = []
+    for index, part in enumerate(parts):
+        gamma, deepest = second if index else settings.gamma, getattr(part, "deepest", None)
+        if deepest is not None and deepest < gamma:
+            so = f", so gamma {gamma} comes to {deepest}" if len(parts) == 1 else ""
+            found.append(f"{part.kind} drafts {deepest} deep at most{so}.")
+    return found
 
 
 def _weights_by_name(parts: Sequence[Drafter], target: str, target_weights: str) -> dict[str, str]:

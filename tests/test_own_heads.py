@@ -90,6 +90,21 @@ def test_a_gamma_that_the_drafter_can_not_reach_is_said(capsys, target, heads, o
     assert result["warnings"] == ([said] if deepest else [])
 
 
+def test_each_part_that_is_too_shallow_is_named(capsys, target, heads):
+    both = ["--drafter", "ngram+medusa", "--drafter-path", str(heads["medusa"]), "--gamma", "9"]
+    assert run(capsys, target, *both)["warnings"] == ["medusa drafts 3 deep at most."]
+    assert run(capsys, target, *both, "--second-gamma", "3")["warnings"] == []
+    trees = run(capsys, target, "--drafter", "ngram", "--tree", "--nodes", "2", "--gamma", "9")["warnings"]
+    assert trees == ["ngram drafts 2 deep at most, so gamma 9 comes to 2."]
+
+
+def test_where_nothing_is_drafted_no_rule_is_lossy(capsys, target):
+    sampled = ["--rule", "typical", "--temperature", "1"]
+    for drafter in (["--drafter", "plain"], ["--drafter", "ngram", "--gamma", "0"]):
+        result = run(capsys, target, *drafter, *sampled)
+        assert result["warnings"] == [] and result["lossless"] is True
+
+
 def test_what_ran_is_said_in_words(capsys, target, heads):
     """And the text stands above the figures, once."""
     place = ["--prompt", "abc", "--target", str(target), *PLACE, "--max-new-tokens", "6"]
@@ -102,10 +117,12 @@ def test_what_ran_is_said_in_words(capsys, target, heads):
     )
     assert "Lossless: the target's own distribution." in said
     assert "6 tokens in " in said and ":\n" not in said
+    assert main(["run", *place, "--logit-bias", "5:-3", "--repetition-penalty", "1.2", "--top-k", "3"]) == 0
+    assert "token rule, greedy, repetition penalty 1.2, logit bias {'5': -3.0}, in float32" in capsys.readouterr().out
     sampled = ["--temperature", "0.5", "--seed", "3", "--rule", "block"]
     assert main(["run", *place, *eagle[:4], *sampled, "--dtype", "bfloat16"]) == 0
     said = capsys.readouterr().out
-    assert "block rule, temperature 0.5, " in said and ", seed 3, in bfloat16" in said
+    assert "block rule, temperature 0.5, seed 3, in bfloat16" in said
     assert "Lossless, up to rounding: in bfloat16 near ties can fall otherwise than in plain decoding;" in said
 
 

@@ -88,11 +88,13 @@ function drawAxis(parent, end) {
   }
 }
 
+const GREEDY = " At temperature 0 it keeps just what greedy decoding would.";
+
 function drawNotes(element, {note, lossy, sampled}) {
   const notes = [
     note && `Timed: ${note}.`,
     "Each column is one pass: as wide as the time it took, as high as the tokens it gave.",
-    lossy && "The speculative lane's acceptance rule is lossy: its text need not be what the target would write.",
+    lossy && `The speculative lane's acceptance rule is lossy: its text need not be what the target would write.${sampled ? "" : GREEDY}`,
     sampled && !lossy && "Both lanes are draws from the same distribution, so their texts may differ.",
   ];
   const text = notes.filter(Boolean).join(" ");

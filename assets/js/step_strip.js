@@ -12,7 +12,7 @@
 // by dragging or with the keyboard a step. `strip.pane` is the element that scrolls sideways.
 
 import {add} from "./dom.js";
-import {drafters, isVaried, lastKind, sentence, telling} from "./trace.js";
+import {asksForTrees, drafters, isVaried, lastKind, sentence, telling} from "./trace.js";
 
 const WIDTHS = [24, 16, 12, 9, 7, 5]; // of a column with its gap, in pixels; the widest that fits
 const DEPTHS = 96; // pixels for all draft positions, at most 16 each
@@ -55,7 +55,8 @@ export function mount(element, onSelect) {
   }
 
   function drawCaption() {
-    caption.textContent = CAPTION + (isVaried(trace.run) ? " A line marks the draft length asked for." : "");
+    const siblings = asksForTrees(trace.run) ? " A tree's tokens of one depth stand side by side, the kept one wider." : "";
+    caption.textContent = CAPTION + siblings + (isVaried(trace.run) ? " A line marks the draft length asked for." : "");
     const parts = partsOf(trace.run);
     if (!parts.length) return;
     row.style.setProperty("--sv-foot", "9px");

@@ -5,6 +5,7 @@
 //   flow.draw(trace);                 // the steps that are not drawn yet, see trace.js
 //   flow.select(selection, {scroll}); // marks a token and its step, or with null nothing; scroll: brings it into view
 //   flow.reveal(count);               // dims all but the first `count` steps
+//   flow.hide(isHiding);              // leaves rejected tokens out of view, from now on and in the runs to come
 //
 // `onSelect(selection)` tells what the reader picks, by pointer or keyboard; `flow.pane` is the element that scrolls.
 // The text is one tab stop: arrows move between tokens and steps, Home and End to the ends. Text only ever becomes text
@@ -21,6 +22,7 @@ export function mount(element, onSelect) {
   pane.setAttribute("aria-label", "The text, a group per verify pass");
   pane.dir = "ltr";
   let trace, groups, tokens, places, waiting, tabStop, selected, marked, shown;
+  let isHiding = false;
 
   function clear() {
     trace = {steps: []};
@@ -41,7 +43,7 @@ export function mount(element, onSelect) {
     while (groups.length < trace.steps.length) drawStep(groups.length);
     if (!tokens.length) return;
     pane.setAttribute("role", "listbox");
-    if (tabStop < 0) moveTabStop(0);
+    if (tabStop < 0) keepTabStopInView();
     if (marked.length === 1 && shownBy(selected)) select(selected); // it has waited for the rest of its character
   }
 
@@ -62,11 +64,12 @@ export function mount(element, onSelect) {
   const lastKept = () => tokens.findLast(({kind}) => isKept(kind));
 
   function drawPiece(group, piece) {
-    const {text, kind, step, node} = piece;
+    const {text, kind, step, node, isSibling} = piece;
     const members = isKept(kind) ? [...waiting, piece] : [piece];
     if (isKept(kind)) waiting = text ? [] : members;
     if (!text && isKept(kind)) return;
     const token = drawToken(group, text, kind);
+    if (isSibling) token.classList.add("sv-sibling");
     token.setAttribute("role", "option");
     token.setAttribute("aria-selected", "false");
     token.setAttribute("aria-label", `${quoted(text)}, ${kind}`);
@@ -91,13 +94,38 @@ export function mount(element, onSelect) {
     marked = token ? [group, token] : [group];
     token?.classList.add("sv-selected");
     token?.setAttribute("aria-selected", "true");
-    const target = token || group.querySelector(".sv-token");
-    if (target) moveTabStop(Number(target.dataset.place));
+    const place = isShown(placeOf(selection)) ? placeOf(selection) : firstShown(selection.step);
+    const target = tokens[place]?.element;
+    if (target) moveTabStop(place);
     if (target === document.activeElement) target.scrollIntoView({block: "nearest"});
     else if (scroll && target) scrollWithin(pane, target);
   }
 
-  const shownBy = ({step, node}) => tokens[places.get(`${step}:${node}`)]?.element;
+  // Index of the token that shows a selection, -1 if none does.
+  const placeOf = ({step, node}) => places.get(`${step}:${node}`) ?? -1;
+  const shownBy = (selection) => tokens[placeOf(selection)]?.element;
+  const isShown = (place) => place in tokens && !(isHiding && tokens[place].kind === "rejected");
+
+  // The first token in view of a step, -1 if there is none.
+  const firstShown = (index) => tokens.findIndex(({step}, place) => step === index && isShown(place));
+
+  // The first token in view from `place` on, forwards (1) or back (-1); undefined if there is none.
+  function seek(place, change) {
+    while (place in tokens && !isShown(place)) place += change;
+    return place in tokens ? place : undefined;
+  }
+
+  function hide(isWanted) {
+    isHiding = isWanted;
+    pane.classList.toggle("sv-hiding", isHiding);
+    if (tokens.length) keepTabStopInView();
+  }
+
+  function keepTabStopInView() {
+    const from = Math.max(0, tabStop);
+    const place = seek(from, 1) ?? seek(from, -1);
+    if (place !== undefined) moveTabStop(place);
+  }
 
   function moveTabStop(place) {
     const hadFocus = pane.contains(document.activeElement);
@@ -117,28 +145,34 @@ export function mount(element, onSelect) {
   }
 
   function pick(place) {
-    const {step, node} = tokens[Math.max(0, Math.min(tokens.length - 1, place))];
+    const {step, node} = tokens[place];
     onSelect({step, node});
   }
 
+  const pickNext = (from, change) => pick(seek(from, change) ?? tabStop);
+
   function pickStep(change) {
-    const step = (selected || tokens[tabStop]).step + change;
-    onSelect(telling(trace, Math.max(0, Math.min(groups.length - 1, step))));
+    const step = Math.max(0, Math.min(groups.length - 1, (selected || tokens[tabStop]).step + change));
+    const told = telling(trace, step);
+    const isHidden = shownBy(told) && !isShown(placeOf(told));
+    const instead = isHidden ? firstShown(step) : -1;
+    if (instead < 0) onSelect(told);
+    else pick(instead);
   }
 
   const keys = {
-    ArrowLeft: () => pick(tabStop - 1),
-    ArrowRight: () => pick(tabStop + 1),
+    ArrowLeft: () => pickNext(tabStop - 1, -1),
+    ArrowRight: () => pickNext(tabStop + 1, 1),
     ArrowUp: () => pickStep(-1),
     ArrowDown: () => pickStep(1),
     PageUp: () => pickStep(-1),
     PageDown: () => pickStep(1),
-    Home: () => pick(0),
-    End: () => pick(tokens.length - 1),
+    Home: () => pickNext(0, 1),
+    End: () => pickNext(tokens.length - 1, -1),
     Enter: () => pick(tabStop),
   };
   pane.addEventListener("keydown", (event) => {
-    if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || !tokens.length) return;
+    if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || tabStop < 0) return;
     event.preventDefault();
     keys[event.key]();
   });
@@ -158,7 +192,7 @@ export function mount(element, onSelect) {
   });
 
   clear();
-  return {pane, clear, draw, select, reveal};
+  return {pane, clear, draw, select, reveal, hide};
 }
 
 // One token: its kind's colour and shape lie under the text alone. The spaces around a word stay plain, so that no line

@@ -48,7 +48,8 @@ export const KINDS = {
 };
 
 // [{node, text, kind}, ...] in reading order, what was rejected right before what was taken instead. Texts of kept
-// tokens run on: "" while a character is incomplete, and the whole character with the token that completes it.
+// tokens run on: "" while a character is incomplete, and the whole character with the token that completes it. With
+// `isSibling` a rejected one was not the only token drafted for its place.
 // Untested tokens are not part of the text, nor are the cut ones of a tree; a rejected one that follows another comes right after it. What the target says where nothing was drafted is no bonus, but plain.
 export function pieces(step) {
   const shown = [];
@@ -66,9 +67,10 @@ export function pieces(step) {
 }
 
 function rejectedAfter(nodes, place) {
+  const isSibling = nodes.filter(({parent}) => parent === place).length > 1;
   return nodes.flatMap(({parent, outcome, text}, node) => {
     if (parent !== place || outcome !== "rejected") return [];
-    return [{node, text, kind: "rejected"}, ...rejectedAfter(nodes, node)];
+    return [{node, text, kind: "rejected", isSibling}, ...rejectedAfter(nodes, node)];
   });
 }
 
@@ -133,6 +135,11 @@ export function sentence(trace, index) {
 
 // Whether the draft length is not the same in every step.
 export const isVaried = (run) => run.gamma_policy !== "fixed";
+
+// Whether the drafter, or in a combination one of its parts ("eagle.tree"), drafts trees.
+export function asksForTrees({drafter_settings: settings}) {
+  return Object.entries(settings).some(([name, value]) => value === true && /(^|\.)tree$/.test(name));
+}
 
 // Who drafted a step's tokens, each once, in a combination; else nobody is named.
 export const drafters = (nodes) => [...new Set(nodes.map(({by}) => by).filter(Boolean))];

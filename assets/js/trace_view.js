@@ -25,8 +25,10 @@ export function mount(element) {
   const controls = addPanel(grid, "sv-controls", "Verify passes");
 
   const lossy = mountLossy(main);
-  const legend = mountLegend(main);
+  const head = add(main, "div", "sv-text-head");
+  const legend = mountLegend(head);
   const flow = mountFlow(main, choose);
+  mountHide(head, flow.hide);
   const empty = drawEmpty(main);
   const card = mountWhy(side, choose);
   const strip = mountStrip(controls, stepTo);
@@ -65,7 +67,7 @@ export function mount(element) {
     for (const part of [lossy, legend, flow, strip, ...ends]) part.clear();
     const isEmpty = trace.view === null;
     empty.hidden = !isEmpty;
-    for (const part of [legend.element, flow.pane, side, controls]) part.hidden = isEmpty;
+    for (const part of [head, flow.pane, side, controls]) part.hidden = isEmpty;
     select(null);
   }
 
@@ -138,11 +140,13 @@ function mountLossy(parent) {
 
   function draw({run}) {
     line.hidden = !run || run.lossless;
-    why.textContent = run ? ` ${run.rule} acceptance: this text need not be what the target alone would write.` : "";
+    why.textContent = run ? ` ${run.rule} acceptance: this text need not be what the target alone would write.${greedily(run)}` : "";
   }
 
   return {clear: () => draw({run: null}), draw};
 }
+
+const greedily = ({sampler}) => (sampler.temperature === 0 ? " At temperature 0 it keeps just what greedy decoding would." : "");
 
 // How many tokens there are of each kind. `draw` counts the steps that are not counted yet.
 function mountLegend(parent) {
@@ -178,7 +182,15 @@ function mountLegend(parent) {
     untested.textContent = counts.untested ? `${counts.untested} more drafted, ${reason}` : "";
   }
 
-  return {element, clear, draw};
+  return {clear, draw};
+}
+
+function mountHide(parent, onChange) {
+  const label = add(parent, "label", "sv-hide");
+  const box = add(label, "input");
+  box.type = "checkbox";
+  box.addEventListener("change", () => onChange(box.checked));
+  label.append("Hide rejected tokens");
 }
 
 function drawEmpty(parent) {
@@ -202,6 +214,7 @@ function drawMeanings(parent) {
     add(pair, "dd", "", meaning);
   }
   add(parent, "p", "", "A thin line begins each verify pass. ␣ ⏎ ⇥ stand for space, new line and tab.");
+  add(parent, "p", "", "Dotted lines set apart what a tree drafted for one and the same place.");
   add(parent, "p", "", "A dashed or pale cell in the strip is a draft token that was left untested.");
 }
 

@@ -10,18 +10,21 @@ import {UNRECORDED} from "./why_pieces.js";
 import {candidateRows, residualRows} from "./why_rows.js";
 import {addPieces, addToken} from "./why_tokens.js";
 
+const CHOSEN = "A tree's tokens are chosen, not drawn, so the rule counts each as certain to be proposed (q = 1).";
+
 export function drawCandidates(section, facts) {
   const rows = candidateRows(facts);
   const hasP = rows.some(({p}) => p.value !== null);
   const hasQ = rows.some(({q}) => q.value !== null);
-  add(section, "h3", "", hasQ || facts.here.length ? "Target p and drafter q" : "Target p");
+  const drafter = facts.isChosen ? "drafter's probability" : "drafter q";
+  add(section, "h3", "", hasQ || facts.here.length ? `Target p and ${drafter}` : "Target p");
   if (!hasP && !hasQ) {
     add(section, "p", "sv-why-muted", `The probabilities are ${UNRECORDED}.`);
     return;
   }
   drawLegend(section, facts, hasQ);
-  const list = add(section, "ul", "sv-why-rows");
-  for (const row of rows) drawRow(list, row, hasQ ? {p: row.p, q: row.q} : {p: row.p});
+  const list = add(section, "ul", facts.isChosen ? "sv-why-rows sv-why-rows-named" : "sv-why-rows");
+  for (const row of rows) drawRow(list, row, hasQ ? {p: row.p, q: {...row.q, name: qName(facts)}} : {p: row.p});
   for (const note of notes(facts, hasQ)) addPieces(add(section, "p", "sv-why-muted"), note);
 }
 
@@ -46,37 +49,27 @@ export function drawResidual(section, facts) {
 function drawLegend(section, facts, hasQ) {
   const legend = add(section, "p", "sv-why-legend");
   add(legend, "span", "sv-why-key sv-why-p-key", "p target");
-  if (hasQ) add(legend, "span", "sv-why-key sv-why-q-key", "q drafter");
+  if (hasQ) add(legend, "span", "sv-why-key sv-why-q-key", facts.isChosen ? "drafter's probability" : "q drafter");
   const {before, settings} = basis(facts);
   const text = add(legend, "span", "sv-why-muted", before);
   settings.forEach((setting, index) => {
     if (index > 0) text.append(", ");
     add(text, "span", "", setting);
   });
+  if (hasQ && facts.isChosen && !facts.isGreedy && settings.length) text.append("; the drafter's at temperature 1");
 }
 
+// What the drafter gives a token that it chose for a tree is not the q of its test.
+const qName = ({isChosen}) => (isChosen ? "drafter" : "q");
+
 // Which probabilities these are: {before: text, settings: [text, ...] that go on with it}.
-function basis({run: {sampler}, isGreedy, isReordered}) {
-  const settings = applied(sampler);
+function basis({applied: settings, isGreedy, isReordered}) {
   if (!isGreedy) return settings.length ? {before: "after ", settings} : {before: "at temperature 1", settings};
   if (!isReordered) return {before: "at temperature 1; greedy takes the longest bar", settings: []};
   return {before: "at temperature 1; greedy takes the favourite after ", settings};
 }
 
-// The settings that change something.
-function applied({temperature, top_k = 0, top_p = 1, min_p = 0, repetition_penalty = 1, logit_bias = {}}) {
-  const biased = Object.keys(logit_bias).length;
-  return [
-    ![0, 1, undefined].includes(temperature) && `temperature ${temperature}`,
-    top_k > 0 && `top-k ${top_k}`,
-    top_p < 1 && `top-p ${top_p}`,
-    min_p > 0 && `min-p ${min_p}`,
-    repetition_penalty !== 1 && `repetition penalty ${repetition_penalty}`,
-    biased > 0 && `a logit bias on ${biased} ${biased === 1 ? "token" : "tokens"}`,
-  ].filter(Boolean);
-}
-
-// shares: {name: {value, limit}}, one bar for each; a single one needs no name.
+// shares: {p: {value, limit, name}, ...}, one bar for each, by its own name if it has one; a single one needs no name.
 function drawRow(list, {kind, tags, ...subject}, shares) {
   const item = add(list, "li", "sv-why-row");
   const label = add(item, "span", "sv-why-label");
@@ -96,9 +89,9 @@ function drawBar(bars, name, {value}) {
   if (value > 0) add(track, "span", `sv-why-bar sv-why-${name}`).style.width = `${Math.min(1, value) * 100}%`;
 }
 
-function drawNumber(numbers, name, {value, limit}) {
+function drawNumber(numbers, name, {value, limit, name: ownName}) {
   const number = add(numbers, "span", value === null ? "sv-why-muted" : "");
-  if (name) add(number, "i", `sv-why-${name}-name`, name);
+  if (name) add(number, "i", `sv-why-${name}-name`, ownName ?? name);
   add(number, "span", "", value === null && limit !== null ? percentAtMost(limit) : percent(value));
   if (value === null) number.title = limit === null ? UNRECORDED : "not among the recorded candidates, so at most this";
 }
@@ -106,17 +99,18 @@ function drawNumber(numbers, name, {value, limit}) {
 function notes(facts, hasQ) {
   const {node, earlier, here, decision, isCopied, isChosen, isReordered} = facts;
   const drafted = node ?? earlier.at(-1);
-  const ranks = drafted && [
+  const isOne = node || earlier.length === 1; // of several that were rejected, each has its own card
+  const ranks = drafted && isOne && [
     drafted.rank_p !== null && `target's rank ${count(drafted.rank_p)}`,
     drafted.rank_q !== null && `drafter's rank ${count(drafted.rank_q)}`,
   ].filter(Boolean);
   return [
     ranks?.length && [drafted, `: ${ranks.join(", ")}${isReordered ? ", before penalty and bias" : ""}.`],
-    drafted && isCopied && hasQ && ["The drafter copied it: q = 1."],
-    drafted && isChosen && !isCopied && ["The drafter chose it for its tree: q = 1."],
+    drafted && isCopied && hasQ && [`The drafter copied ${isOne ? "it" : "them"}: q = 1.`],
+    drafted && isChosen && !isCopied && [CHOSEN],
     drafted && !hasQ && ["q is ", `${UNRECORDED}.`],
     node && !decision && ["The other candidates are recorded along the accepted path only."],
-    node && decision && node !== here[0] && hasQ && ["Only the first token drafted here has its whole q recorded."],
+    node && decision && node !== here[0] && hasQ && !isChosen && ["Only the first token drafted here has its whole q recorded."],
     !drafted && facts.kind !== "plain" && ["Nothing was drafted at this place, so there is no q."],
   ].filter(Boolean);
 }

@@ -9,7 +9,7 @@
 
 import {add} from "./dom.js";
 import {addToken, spoken} from "./why_tokens.js";
-import {drawTree, following} from "./why_tree.js";
+import {drawOwn, drawTree, following} from "./why_tree.js";
 
 export function mountDraft(element, onSelect) {
   const rows = add(element, "div", "sv-why-draft");
@@ -81,10 +81,7 @@ function drawChain(rows, step, addChip) {
   const row = add(rows, "div", "sv-why-chips");
   step.nodes.forEach((_, node) => addChip(row, node));
   if (!step.nodes.length) add(row, "span", "sv-why-muted", "nothing drafted");
-  if (!step.last) return;
-  const own = add(row, "span", "sv-why-own");
-  add(own, "span", "", "→").setAttribute("aria-hidden", "true");
-  addChip(own, null);
+  if (step.last) drawOwn(row, addChip);
 }
 
 function drawButton(parent, {step, isTree, isMixed}, node) {

@@ -7,19 +7,19 @@
 // facts: as why_facts.js gives them. Text only ever becomes text nodes.
 
 import {add} from "./dom.js";
-import {decimal, decimals, equation, inWords, percent, quantity} from "./why_numbers.js";
+import {decimal, decimals, equation, inWords, percent, percents, quantity} from "./why_numbers.js";
 import {UNRECORDED} from "./why_pieces.js";
-import {THRESHOLD} from "./why_test.js";
+import {THRESHOLD, threshold} from "./why_test.js";
 import {addPieces} from "./why_tokens.js";
 
 const WIDE = 0.25; // of the scale: room for a word
 const H =
   "h weighs the ratios p/q of this place and all before it against what a further draft token could still gain, so " +
   "that all places together leave the output distributed as p.";
-const LOSSY = "The output is no longer distributed as p: lossy.";
+const LOSSY = "The output need not be distributed as p: lossy.";
 
 export function drawDraw(section, node, facts) {
-  addPieces(add(section, "h3"), node === facts.node ? ["The draw"] : ["The draw for ", node]);
+  drawTitle(section, "The draw", node, facts);
   if (node.accept_prob === null) {
     add(section, "p", "sv-why-muted", `The draw is ${UNRECORDED}.`);
     return;
@@ -44,13 +44,28 @@ export function drawOverlap(section, {decision, here}) {
 }
 
 export function drawThreshold(section, node, facts) {
-  addPieces(add(section, "h3"), node === facts.node ? ["The threshold"] : ["The threshold for ", node]);
+  drawTitle(section, "The threshold", node, facts);
   const list = add(section, "dl", "sv-why-pairs");
-  addPair(list, "p", [node.p === null ? UNRECORDED : percent(node.p)]);
-  addPair(list, "kept if", [`p > ${THRESHOLD}`]);
+  const nats = entropyOfP(facts);
+  const isKnown = node.p !== null && nats !== null;
+  const [p, limit] = isKnown ? percents(node.p, threshold(nats)) : [recorded(node.p), THRESHOLD];
+  addPair(list, "p", [p]);
+  addPair(list, "threshold", [isKnown ? `${limit} (entropy ${quantity(nats)} nats)` : limit]);
+  addPair(list, "kept if", ["p > threshold"]);
   addPair(list, "draw", ["none"]);
-  add(section, "p", "sv-why-muted", `Entropy is p's, in nats: the less sure the target is, the more it lets pass. ${LOSSY}`);
+  const meaning = isKnown ? `The threshold is ${THRESHOLD}` : "Entropy is p's, in nats";
+  add(section, "p", "sv-why-muted", `${meaning}: the less sure the target is, the more it lets pass. ${LOSSY}`);
 }
+
+const recorded = (p) => (p === null ? UNRECORDED : percent(p));
+
+function drawTitle(section, name, node, {node: selected, earlier}) {
+  const last = earlier.length > 1 ? [", the last that was rejected"] : [];
+  addPieces(add(section, "h3"), node === selected ? [name] : [`${name} for `, node, ...last]);
+}
+
+// A trace has the entropy at temperature 1 with nothing applied; of any other p it is not known.
+const entropyOfP = ({decision, applied}) => (applied.length ? null : decision?.entropy ?? null);
 
 // chance: the number as text; p: the name of what it is held against.
 function ratio(acceptProb, chance, p) {

@@ -15,6 +15,7 @@
 //   own        the target's own token at that place, or null
 //   isGreedy   temperature 0: p is one-hot, so the raw probabilities say more
 //   isReordered  a repetition penalty or a logit bias: the raw probabilities do not tell the favourite
+//   applied    the sampler's settings that make p another than the target's raw probabilities, in words
 //   rule       how drafts are tested: token, block or typical
 //   isCopied   it was copied from the text, so its q is 1 and means nothing
 //   isChosen   it was chosen for a tree, not drawn, so its q is 1 whatever the drafter thinks of it
@@ -26,7 +27,7 @@
 //   favourite  {token, text, raw}: the target's arg-max at that place, known in greedy runs; or null
 // }
 
-import {drafters, isVaried} from "./trace.js";
+import {asksForTrees, drafters, isVaried} from "./trace.js";
 
 const NEAR_TIE = 0.25; // logits; low precision moves them by about as much
 
@@ -62,6 +63,7 @@ export function readFacts(trace, selection) {
     own: place === end ? step.last : null,
     isGreedy: temperature === 0,
     isReordered: penalty !== 1 || Object.keys(bias).length > 0,
+    applied: applied(run.sampler),
     rule: run.rule,
     isCopied: (drafted?.by ?? run.drafter) === "ngram",
     isChosen: asksForTrees(run) && drafted?.q === 1 && drafted.q_raw !== null && drafted.q_raw < 1,
@@ -75,9 +77,16 @@ export function readFacts(trace, selection) {
   return {...facts, isNearTie, favourite: facts.isGreedy ? readFavourite(facts) : null};
 }
 
-// In a combination, a setting can be of one part alone: "eagle.tree".
-function asksForTrees({drafter_settings: settings}) {
-  return Object.entries(settings).some(([name, value]) => value === true && /(^|\.)tree$/.test(name));
+function applied({temperature, top_k = 0, top_p = 1, min_p = 0, repetition_penalty = 1, logit_bias = {}}) {
+  const biased = Object.keys(logit_bias).length;
+  return [
+    ![0, 1, undefined].includes(temperature) && `temperature ${temperature}`,
+    top_k > 0 && `top-k ${top_k}`,
+    top_p < 1 && `top-p ${top_p}`,
+    min_p > 0 && `min-p ${min_p}`,
+    repetition_penalty !== 1 && `repetition penalty ${repetition_penalty}`,
+    biased > 0 && `a logit bias on ${biased} ${biased === 1 ? "token" : "tokens"}`,
+  ].filter(Boolean);
 }
 
 // Greedy p is one-hot; without recorded candidates, whatever the target let stand at that place was its favourite.

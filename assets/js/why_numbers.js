@@ -21,8 +21,12 @@ export function percentAtMost(limit) {
 
 // Two probabilities that are compared with each other: as many decimals as it takes to tell them apart, at least 2.
 export function decimals(first, second) {
-  const digits = [2, 3, 4, 5, 6, 7, 8].find((each) => bounded(first, 1, each) !== bounded(second, 1, each)) ?? 9;
-  return [bounded(first, 1, digits), bounded(second, 1, digits)];
+  return apart(first, second, 1, 2);
+}
+
+// The same in percent.
+export function percents(first, second) {
+  return apart(first, second, 100, 1).map((number) => `${number}${SPACE}%`);
 }
 
 export function decimal(probability) {
@@ -45,6 +49,13 @@ export function inWords(number) {
 
 export function count(whole) {
   return whole.toLocaleString("en");
+}
+
+// Both written with `least` decimals, or with as many as it takes to tell them apart, up to 7 more.
+function apart(first, second, scale, least) {
+  const written = (more) => [first, second].map((value) => bounded(value, scale, least + more));
+  const isEnough = (more) => new Set(written(more)).size > 1;
+  return written([0, 1, 2, 3, 4, 5, 6].find(isEnough) ?? 7);
 }
 
 // value in [0, 1] times `scale`, rounded to `digits` decimals.

@@ -5,7 +5,7 @@
 //
 // kind: what became of the token here, "" if it was only a candidate. p and q are {value, limit} in [0, 1]: `value` is
 // null where the token is not among the recorded candidates, which then leave it `limit` at most (null: nothing is
-// known). In greedy runs they are the probabilities at temperature 1.
+// known). In greedy runs they are the probabilities at temperature 1, and so is the q of a tree in every run.
 
 const CANDIDATES = 6;
 const RESIDUALS = 5;
@@ -13,15 +13,15 @@ const VISIBLE = 0.0005; // of what p has left: less would be shown as nothing
 const ROUNDING = 1e-5; // of the sum of candidates, which a trace gives with six digits
 
 export function candidateRows(facts) {
-  const {node, here, own, kept, earlier, kind, decision} = facts;
-  const isFirst = !node || node === here[0]; // the recorded q is the one from which the first draft token was drawn
+  const {node, here, own, kept, earlier, kind, decision, isChosen} = facts;
+  const isFirst = !node || node === here[0] || isChosen; // the recorded q is the one of the first draft token
   const listedP = decision?.p ?? [];
   const listedQ = (isFirst && decision?.q) || [];
   const needed = [node, own, kind === "rejected" ? kept : null, ...(node ? [] : earlier)].filter(Boolean);
   const texts = new Map([...listedP, ...listedQ].map(([token, text]) => [token, text]));
   needed.forEach(({token, text}) => texts.set(token, text));
-  const readP = reader(listedP, facts);
-  const readQ = reader(listedQ, facts);
+  const readP = reader(listedP, facts, facts.isGreedy);
+  const readQ = reader(listedQ, facts, isRawQ(facts));
   const rows = [...texts].map(([token, text]) => {
     const {p, q} = ownShares(token, facts);
     const shares = {p: known(p, readP(token)), q: known(q, readQ(token))};
@@ -31,11 +31,13 @@ export function candidateRows(facts) {
 }
 
 // A draft token has its own numbers, whether or not it is among the candidates.
-function ownShares(token, {node, here, isGreedy}) {
+function ownShares(token, facts) {
+  const {node, here, isGreedy, isChosen} = facts;
   const drafted = node?.token === token ? node : here.find((other) => other.token === token);
   if (!drafted) return {p: null, q: null};
-  const isComparable = drafted === node || drafted === here[0]; // a later one was drawn from another q than the first
-  const q = isComparable ? shownShare(drafted.q, drafted.q_raw, isGreedy) : null;
+  // A later one was drawn from another q than the first, but what is chosen is chosen from one and the same.
+  const isComparable = drafted === node || drafted === here[0] || isChosen;
+  const q = isComparable ? shownShare(drafted.q, drafted.q_raw, isRawQ(facts)) : null;
   return {p: isGreedy ? drafted.p_raw : drafted.p, q};
 }
 
@@ -68,9 +70,9 @@ export function residualRows(facts) {
 }
 
 // Looks a token up in a list of candidates.
-function reader(list, facts) {
-  const values = list.map(([, , prob, raw]) => shownShare(prob, raw, facts.isGreedy));
-  const limit = limitOfOthers(list, values, facts);
+function reader(list, facts, isRaw) {
+  const values = list.map(([, , prob, raw]) => shownShare(prob, raw, isRaw));
+  const limit = limitOfOthers(list, values, facts, isRaw);
   return (token) => {
     const index = list.findIndex(([listed]) => listed === token);
     const value = index !== -1 ? values[index] : limit === 0 ? 0 : null;
@@ -78,18 +80,21 @@ function reader(list, facts) {
   };
 }
 
+// What a tree's drafter thought is told by the raw q at any temperature, as its own is 1.
+const isRawQ = ({isGreedy, isChosen}) => isGreedy || isChosen;
+
 // One-hot probabilities tell little, so the raw ones stand for them; what was copied has none.
-function shownShare(prob, raw, isGreedy) {
-  if (!isGreedy) return prob;
+function shownShare(prob, raw, isRaw) {
+  if (!isRaw) return prob;
   return raw ?? (prob === 1 ? 1 : null);
 }
 
 // Lists are ordered, so no other token has more than the last, nor more than all of them leave.
-function limitOfOthers(list, values, {isGreedy, isReordered}) {
+function limitOfOthers(list, values, {isReordered}, isRaw) {
   if (!list.length || values.includes(null)) return null;
   if (list.length === 1 && list[0][2] === 1) return 0;
   const rest = Math.max(0, 1 - values.reduce((sum, value) => sum + value, 0)) + ROUNDING;
-  const isOrdered = !(isGreedy && isReordered);
+  const isOrdered = !(isRaw && isReordered);
   return isOrdered ? Math.min(values.at(-1), rest) : rest;
 }
 
@@ -104,12 +109,12 @@ function tags(token, {here, own, favourite, isGreedy, isCopied}) {
   const drafted = here.some((other) => other.token === token);
   const isDraftersFavourite = isGreedy && !isCopied && token === here[0]?.token;
   const isTargets = token === favourite?.token;
-  if (isDraftersFavourite && isTargets) return ["favourite of both"];
+  if (isDraftersFavourite && isTargets) return ["drafted", "favourite of both"];
   if (isTargets && drafted && isCopied) return ["favourite, copied"];
   return [
+    drafted && (isCopied ? "copied" : "drafted"),
     isTargets && "target's favourite",
     isDraftersFavourite && "drafter's favourite",
-    drafted && !isDraftersFavourite && (isCopied ? "copied" : "drafted"),
     !isGreedy && token === own?.token && (here.length ? "drawn instead" : "drawn"),
   ].filter(Boolean);
 }

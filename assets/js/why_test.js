@@ -3,11 +3,13 @@
 //
 //   test(facts)    of an accepted or rejected draft token
 //   THRESHOLD      typical acceptance's, as a formula
+//   threshold(nats)   the same for p of that entropy
 
 import {decimals, inWords, percentInWords} from "./why_numbers.js";
 import {UNRECORDED, capitalised, listed, were} from "./why_pieces.js";
 
 export const THRESHOLD = "min(0.09, 0.3 × e^−entropy)";
+export const threshold = (nats) => Math.min(0.09, 0.3 * Math.exp(-nats));
 
 export function test(facts) {
   return {token: tokenTest, block: blockTest, typical: typicalTest}[facts.rule](facts);
@@ -25,7 +27,7 @@ function offer({node, earlier, isCopied, isChosen}) {
   const target = earlier.length ? "what was left of the target's p" : "the target";
   const before = earlier.length ? ["once ", ...listed(earlier), ` ${were(earlier)} rejected, `] : [];
   if (isCopied) return [node, " was copied from earlier in the text; ", ...before, `${target} gave it ${given}`];
-  if (isChosen) return [node, " was chosen for the tree, not drawn, so its q is 1; ", ...before, `${target} gave it ${given}`];
+  if (isChosen) return [node, " was chosen for the tree, not drawn, so it counts as certain to be proposed (q = 1); ", ...before, `${target} gave it ${given}`];
   if (node.q === null) return [...before, `${target} gave `, node, ` ${given}`];
   const only = p > 0 && p < node.q / 2 && !given.startsWith("less") ? "only " : "";
   return [...before, "the drafter gave ", node, ` ${percentInWords(node.q)}, ${target} ${only}${given}`];

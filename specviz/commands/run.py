@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +89,7 @@ def in_short(run: Run) -> str:
     settings = [_setting(name, value, run.drafter_settings) for name, value in run.drafter_settings.items()]
     gamma = "" if run.drafter == "plain" else f"gamma {run.gamma} ({run.gamma_policy})"
     rule = "" if run.drafter == "plain" else f"{run.rule} rule"
-    sampled = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in run.sampler.items() if value)
-    how = f"{sampled}, seed {run.seed}" if run.sampler["temperature"] else "greedy"
-    named = ", ".join(part for part in (f"with {run.drafter}", *settings, gamma, rule, how) if part)
+    named = ", ".join(part for part in (f"with {run.drafter}", *settings, gamma, rule, *_sampling(run)) if part)
     line = f"{run.target} {named}, in {run.dtype} on {run.device}."
     if not run.lossless or run.drafter == "plain":
         return line  # what a lossy rule does is one of the notes
@@ -103,11 +101,24 @@ def in_short(run: Run) -> str:
     )
 
 
+def _sampling(run: Run) -> list[str]:
+    """How tokens are drawn; what is off is left out."""
+    usual = asdict(Sampler())
+    changed = {name: value for name, value in run.sampler.items() if value != usual[name]}
+    if not run.sampler["temperature"]:  # no filter changes which token is the likeliest
+        changed = {name: value for name, value in changed.items() if name in ("repetition_penalty", "logit_bias")}
+    words = [f"{name.replace('_', ' ')} {value}" for name, value in changed.items()]
+    return [*words, f"seed {run.seed}"] if run.sampler["temperature"] else ["greedy", *words]
+
+
 def _setting(name: str, value: object, among: Mapping[str, Any]) -> str:
     """A setting of the drafter in words; "" for one that another's words tell already."""
     if bare(name) == "tree":
-        sizes = [among.get(name.replace("tree", size), getattr(Shape(), size)) for size in ("nodes", "branches")]
-        return f"trees of {sizes[0]} nodes and {sizes[1]} branches" if value else "chains"
+        whose = name.removesuffix("tree")  # "" or "eagle.", of a part of a combination
+        nodes, branches = (
+            among.get(f"{whose}{size}", among.get(size, getattr(Shape(), size))) for size in ("nodes", "branches")
+        )
+        return whose.replace(".", " ") + (f"trees of {nodes} nodes and {branches} branches" if value else "chains")
     if bare(name) in ("nodes", "branches"):
         return ""
     return f"{name.replace('_', ' ')} {value}"

@@ -18,6 +18,7 @@ from specviz.own import own_pairing
 from specviz.presets import pairing
 from specviz.refusals import refused_as
 from specviz.training import card
+from specviz.training.beginning import Earlier
 from specviz.training.data import extract_data, sample_data, usual_layers
 from specviz.training.dataset import Dataset
 from specviz.training.options import KINDS
@@ -82,7 +83,8 @@ def _train(options: argparse.Namespace, target: Target) -> None:
     _check(options)
     d2t = data.frequent(options.draft_vocab, sorted(target.stop_tokens), target.vocab_size).to(target.device)
     torch.manual_seed(options.seed)
-    task = _task(options, target, d2t)
+    begin_as = None if getattr(options, "begin_as", None) is None else Earlier.read(options.begin_as, target, say)
+    task = _task(options, target, d2t, begin_as)
     tokens = options.tokens if options.epochs is None else int(options.epochs * answers)
     plan = Plan(
         tokens,
@@ -91,10 +93,10 @@ def _train(options: argparse.Namespace, target: Target) -> None:
         options.learning_rate,
         options.checkpoint_minutes,
         options.seed,
-        _made_with(options),
+        _made_with(options, begin_as),
     )
     done = train(task, data, d2t, target.vocab_size, int(target.config.hidden_size), plan, options.out, say)
-    _write(options, target, task, data, done)
+    _write(options, target, task, data, done, begin_as)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -112,7 +114,7 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError(f"--learning-rate is {options.learning_rate}; give a number between 0 and 1.")
 
 
-def _task(options: argparse.Namespace, target: Target, d2t: torch.Tensor) -> Task:
+def _task(options: argparse.Namespace, target: Target, d2t: torch.Tensor, begin_as: Earlier | None) -> Task:
     count = int(target.config.num_hidden_layers)
     if options.what == "medusa":
         return MedusaTask(target, d2t, options.heads, options.blocks)
@@ -121,39 +123,40 @@ def _task(options: argparse.Namespace, target: Target, d2t: torch.Tensor) -> Tas
     with refused_as(problem, "so choose one built as Llama is, such as Mistral, Qwen or SmolLM, or train medusa"):
         if options.what == "eagle3":
             layers = options.layers or (min(2, count), count // 2, count)
-            if options.begin_as is not None and not options.joined:
+            if options.layers and list(layers) != sorted(set(layers)):
+                raise UserError(f"--layers names {list(layers)}; give each once, from the lowest to the highest.")
+            if options.joined and layers[-1] != count:
+                raise UserError(f"A --joined head goes on from the target's last state, so end --layers with {count}.")
+            if begin_as is not None and not options.joined:
                 raise UserError("--begin-as is for --joined heads, which have the form of the head they begin as.")
-            return HeadTask(
-                target,
-                d2t,
-                "eagle3",
-                layers,
-                options.passes,
-                joined=options.joined,
-                begin_as=options.begin_as,
-            )
+            joined = options.joined
+            return HeadTask(target, d2t, "eagle3", layers, options.passes, joined=joined, begin_as=begin_as)
         if options.what == "mtp":
-            return HeadTask(target, d2t, "mtp", (count,), options.passes, begin_as=options.begin_as)
+            return HeadTask(target, d2t, "mtp", (count,), options.passes, begin_as=begin_as)
         if options.what == "draft-model":
-            return DraftModelTask(target, d2t, options.layers_from, begin_as=options.begin_as)
+            return DraftModelTask(target, d2t, options.layers_from, begin_as=begin_as)
         return ExitTask(target, d2t, options.exit_layer, options.width or int(target.config.hidden_size))
 
 
-def _write(options: argparse.Namespace, target: Target, task: Task, data: Dataset, done: Progress) -> None:
+def _write(
+    options: argparse.Namespace, target: Target, task: Task, data: Dataset, done: Progress, begin_as: Earlier | None
+) -> None:
     folder: Path = options.out / "drafter"
-    called = _command_line()
+    called, before = _command_line(), None if begin_as is None else begin_as.made
+    form = card.FORMS.get("joined" if getattr(options, "joined", False) else options.what, "")
     with writing(folder):
-        task.write(folder, card.about(options.what, target, done, options.seed, called))
-        card.write(folder, options.what, target, data, done, options.seed, called)
+        task.write(folder, card.about(options.what, target, done, options.seed, called, before))
+        card.write(folder, options.what, target, data, done, options.seed, called, before, form)
     kind = card.KINDS.get(options.what, options.what)
     say(f"written to {folder}: {KINDS[options.what]}; try it with run --drafter {kind} --drafter-path {folder}")
 
 
-def _made_with(options: argparse.Namespace) -> str:
+def _made_with(options: argparse.Namespace, begin_as: Earlier | None) -> str:
     """What must be the same for a run to go on with another's checkpoint."""
     names = ("what", "seed", "draft_vocab", "passes", "joined", "heads", "blocks", "layers", "layers_from")
     values = {name: getattr(options, name, None) for name in (*names, "exit_layer", "width")}
-    return ", ".join(f"{name} {value}" for name, value in values.items() if value not in (None, False))
+    values |= {"turned": options.what == "medusa", "begin_as": begin_as and begin_as.digest}
+    return ", ".join(f"{name} {value}" for name, value in values.items() if value is not None and value is not False)
 
 
 def _command_line() -> str:

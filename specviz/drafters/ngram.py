@@ -52,6 +52,7 @@ class NGram:
             )
         self.target, self.ngram_min, self.ngram_max, self.pick = target, ngram_min, ngram_max, pick
         self.shape = Shape(nodes, branches) if tree else None
+        self.deepest = self.shape and self.shape.nodes  # no path is longer; without a tree only gamma bounds it
         self._read: list[int] = []
         self._places: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
 from pathlib import Path
 
 from specviz.drafters.base import Weights
 from specviz.drafters.heads.files import about
 from specviz.models.checkpoint import CONFIG, WEIGHTS
+from specviz.models.sources import file_hash
 from specviz.models.target import Target
 
 SHIPPED = Path(__file__).resolve().parents[2] / "assets" / "drafters"
@@ -25,5 +25,4 @@ def find(kind: str, target: Target) -> Weights | None:
 
 @cache
 def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    return f"sha256:{file_hash(path)}"

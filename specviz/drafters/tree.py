@@ -74,7 +74,7 @@ class Growing:
         taken = [self.parents[node] for node in new]
         parents = tuple(ROOT if parent == ROOT else new[parent] for parent in taken)
         q = one_hot(tokens, vocab_size).to(device)
-        return Draft(tuple(tokens), parents, q, logits and logits(taken), note)
+        return Draft(tuple(tokens), parents, q, None if logits is None else logits(taken), note)
 
     def path(self, node: int) -> list[int]:
         """The node and its ancestors, from the node up; nothing for the root."""

@@ -231,7 +231,7 @@ def read_cache(folder: Path, target: ModelSource) -> LocalModel | str | None:
         for name, facts in files.items():
             if (folder / name).stat().st_size != facts["size"]:
                 return f"{name} has the wrong size"
-            if _sha256(folder / name) != facts["sha256"]:
+            if file_hash(folder / name) != facts["sha256"]:
                 return f"{name} has the wrong sha256"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
@@ -269,7 +269,7 @@ def _fetch(target: ModelSource, root: Path, folder: Path, progress: Progress) ->
         files = {}
         for path in sorted(staged.iterdir()):
             path.chmod(0o644)  # safetensors writes 0600, and a cache may be shared
-            files[path.name] = {"sha256": _sha256(path), "size": path.stat().st_size}
+            files[path.name] = {"sha256": file_hash(path), "size": path.stat().st_size}
         manifest = {"schema": SCHEMA, "source": source, "notes": notes, "files": files}
         (staged / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         os.replace(staged, folder)
@@ -290,14 +290,14 @@ def _locked(path: Path, name: str, progress: Progress) -> Iterator[None]:
         lock.release()
 
 
-def _sha256(path: Path) -> str:
+def file_hash(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _hash_of(head: ExaminedHead) -> str:
     """As `load.weight_hash`, over the files that hold a head's weights."""
-    digests = (bytes.fromhex(_sha256(head.folder / name)) for name in sorted(head.weights))
+    digests = (bytes.fromhex(file_hash(head.folder / name)) for name in sorted(head.weights))
     return hashlib.sha256(b"".join(digests)).hexdigest()
 
 

@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from specviz.drafters.heads.files import about, check_target
 from specviz.drafters.heads.head import Combine, Head, HeadConfig
 from specviz.errors import UserError
+from specviz.models.checkpoint import WEIGHTS
 from specviz.models.pack import weight_of
+from specviz.models.sources import file_hash
 from specviz.models.target import Target
 
+FORM = ("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "attention_bias", "qk_norm")
+ROPE = ("rms_eps", "rope_theta", "rope_scaling")
 LOUD = 1.5  # how strongly a row finds itself among all others
+NOT_FORM = ("transformers_version", "dtype", "architectures", "draft_vocab_size", "name_or_path", "specviz")
 ROW_SIZE = 2.0**10  # of every entry: far above any eps, and its root mean square is exact
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A trained drafter that training goes on from."""
+
+    folder: Path
+    digest: str  # of its weights
+    made: Mapping[str, Any]  # the command and the acceptance that it tells of itself
+
+    @classmethod
+    def read(cls, folder: Path, target: Target, say: Callable[[str], None]) -> Earlier:
+        """Raises UserError if there is none, or if it was made for another target."""
+        told = about(folder)
+        if note := check_target(told, target):
+            say(note)
+        weights = folder / WEIGHTS
+        if not weights.is_file():
+            raise UserError(f"{folder} has no {WEIGHTS}, so it holds no drafter; give the folder of one.")
+        made: dict[str, Any] = {key: told[key] for key in ("command", "acceptance") if key in told}
+        return cls(folder, file_hash(weights)[:16], made)
 
 
 def head_config(target: Target, d2t: Tensor, combine: Combine, layers: tuple[int, ...]) -> HeadConfig:
@@ -86,9 +117,10 @@ def _join(head: Head) -> nn.Linear:
 def begin_as_head(head: Head, other: Head) -> None:
     """Go on from a trained MTP head that reads the last state alone. Raises UserError if it has another form."""
     mine, theirs = head.config, other.config
-    same = ("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "attention_bias", "qk_norm")
-    as_trained = (theirs.combine, theirs.feedback, theirs.zero_first_embedding) == ("mtp-reversed", "normed", False)
-    if not as_trained or any(getattr(mine, name) != getattr(theirs, name) for name in same):
+    trained = ("mtp-reversed", "normed", False, mine.hidden_layers[-1:])
+    like_ours = (theirs.combine, theirs.feedback, theirs.zero_first_embedding, theirs.hidden_layers) == trained
+    same = all(getattr(mine, name) == getattr(theirs, name) for name in (*FORM, *ROPE))
+    if not like_ours or not same or hasattr(other, "lm_head") or hasattr(other, "embed_tokens"):
         raise UserError(
             "--begin-as holds no head that this one can begin as; give what `train mtp` has written for this target."
         )
@@ -127,6 +159,12 @@ def layers_of(model: PreTrainedModel) -> nn.ModuleList:
     raise UserError(
         f"{model.config.model_type} models show no list of layers, so this drafter can't begin as one of them."
     )
+
+
+def form(model: PreTrainedModel) -> dict[str, Any]:
+    """All that its config says about its layers."""
+    told = json.loads(model.config.to_json_string(use_diff=False))
+    return {key: value for key, value in told.items() if key not in NOT_FORM and not key.startswith("_")}
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +19,42 @@ TITLES = {
     "draft-model": "Draft model",
     "early-exit": "Early-exit adapter",
 }
+FORMS = {  # that no public layout has
+    "joined": "State and embedding meet in front of its layer, not inside its attention as in EAGLE-3.",
+    "medusa": "Each head has a matrix of its own before rows of the target's LM head, in place of an LM head.",
+}
 KINDS = {"eagle3": "eagle"}  # drafter kinds that are called otherwise than what is trained
 
 
-def about(what: str, target: Target, progress: Progress, seed: int, command: str) -> dict[str, Any]:
-    """The "specviz" entry: for which target it was made, how, and how often it agreed with the target."""
+def about(
+    what: str, target: Target, progress: Progress, seed: int, command: str, begun_as: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The "specviz" entry: for which target it was made, how, and how often it agreed with the target.
+
+    begun_as: the entry of the drafter that training went on from.
+    """
     return {
         "kind": KINDS.get(what, what),
         **describe_target(target),
         "seed": seed,
         "command": command,
         "acceptance": {"held_out_agreement": progress.curve[-1]["agreement"] or None, "tokens_seen": progress.seen},
+        **({} if begun_as is None else {"begun_as": dict(begun_as)}),
     }
 
 
-def write(folder: Path, what: str, target: Target, data: Dataset, progress: Progress, seed: int, command: str) -> None:
-    """README.md, the model card."""
+def write(
+    folder: Path,
+    what: str,
+    target: Target,
+    data: Dataset,
+    progress: Progress,
+    seed: int,
+    command: str,
+    begun_as: Mapping[str, Any] | None = None,
+    form: str = "",
+) -> None:
+    """README.md, the model card. form: what its form has that no public layout knows, one sentence."""
     answers = data.answer_tokens
     text = f"""# {TITLES[what]} for {target.name}
 
@@ -42,7 +63,7 @@ distribution. How often its tokens are accepted depends on the workload; measure
 
 - Target: {target.name}, weights {target.weights}. It belongs to these weights; with others of the same model fewer
   tokens are accepted.
-- Licence: the target's, for it is derived from the target.
+{_form(form)}- Licence: the target's, for it is derived from the target.
 - Data: {len(data.training):,} conversations with {answers:,} answer tokens, prompts and answers sampled from the
   target itself; {_temperatures(data)}. {len(data.held_out):,} more were held out. Answer tokens by what
   `python -m specviz train data` was given: {_sources(data)}.
@@ -54,9 +75,21 @@ distribution. How often its tokens are accepted depends on the workload; measure
 {command}
 ```
 
-{_agreement(progress)}
+{_before(begun_as)}{_agreement(progress)}
 """
     (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def _form(form: str) -> str:
+    return f"- Form: {form} No other engine reads it.\n" if form else ""
+
+
+def _before(begun_as: Mapping[str, Any] | None) -> str:
+    """How the drafter was made that training went on from."""
+    if begun_as is None:
+        return ""
+    made = f", made by:\n\n```\n{begun_as['command']}\n```\n\n" if "command" in begun_as else ".\n\n"
+    return f"It went on from a drafter that had been trained before{made}"
 
 
 def _agreement(progress: Progress) -> str:

@@ -14,9 +14,9 @@ KINDS = {
     "early-exit": "an adapter for leaving the target early",
 }
 BEGIN_AS = {
-    "eagle3": "what train mtp wrote, for a --joined head",
-    "mtp": "what train mtp wrote",
-    "draft-model": "what train draft-model wrote",
+    "eagle3": "an MTP head that train mtp wrote, as a --joined one",
+    "mtp": "an MTP head that train mtp wrote",
+    "draft-model": "a draft model that train draft-model wrote",
 }
 MULTI_PASS = ("eagle3", "mtp")  # read their own output while they are trained
 

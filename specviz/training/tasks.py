@@ -20,9 +20,11 @@ from specviz.models.pack import weight_of
 from specviz.models.slots import logits_of
 from specviz.models.target import Target, exit_view
 from specviz.training.beginning import (
+    Earlier,
     begin_as_head,
     begin_as_last_layer,
     copy_parameters,
+    form,
     head_config,
     layers_of,
     norm_scale,
@@ -68,12 +70,12 @@ class HeadTask:
         depth: int,
         *,
         joined: bool = False,
-        begin_as: Path | None = None,
+        begin_as: Earlier | None = None,
     ) -> None:
         """kind: "eagle3" or "mtp". The layer begins as the target's last, fc passes the last state on.
 
-        joined: of "eagle3", that state and embedding meet as in an MTP head. begin_as: the folder of a trained MTP head
-        that another, or a joined one, goes on from. Raises UserError if it holds none of the same form.
+        joined: of "eagle3", that state and embedding meet as in an MTP head. begin_as: a trained MTP head that
+        another, or a joined one, goes on from. Raises UserError if it is none of the same form.
         """
         self.kind, self.layers, self.depth = kind, layers, depth
         combine: Combine = "mtp-reversed" if kind == "mtp" else "joined" if joined else "wide"
@@ -82,7 +84,7 @@ class HeadTask:
             self.head.d2t = d2t
         begin_as_last_layer(self.head, target)
         if begin_as is not None:
-            begin_as_head(self.head, read_head(begin_as, target.config))
+            begin_as_head(self.head, read_head(begin_as.folder, target.config))
         self.head.bind(target)
         self.lm = _frozen(self.head.lm, target)
         self.scale: Tensor | None = None  # [F * Ht], by which the states are divided before fc
@@ -166,9 +168,9 @@ class DraftModelTask:
     depth = 1
 
     def __init__(
-        self, target: Target, d2t: Tensor, layers_from: Sequence[int], *, begin_as: Path | None = None
+        self, target: Target, d2t: Tensor, layers_from: Sequence[int], *, begin_as: Earlier | None = None
     ) -> None:
-        """begin_as: the folder of a trained draft model that this one goes on from, instead of the target's layers."""
+        """begin_as: a trained draft model that this one goes on from. Raises UserError if it has another form."""
         count = int(target.config.num_hidden_layers)
         if not layers_from or not all(0 <= layer < count for layer in layers_from):
             raise UserError(
@@ -184,9 +186,12 @@ class DraftModelTask:
         _check_plain_logits(self.model, self.lm, target.name)
         self.module = _trained_part(self.model)
         if begin_as is not None:
-            other, _ = read_reduced(begin_as, target)
-            if (found := int(other.config.num_hidden_layers)) != len(layers_from):
-                raise UserError(f"--begin-as holds {found} layers, and --layers-from names {len(layers_from)}.")
+            other, _ = read_reduced(begin_as.folder, target)
+            if form(other) != form(self.model):
+                raise UserError(
+                    "--begin-as holds a draft model of another form; give what `train draft-model` has written for "
+                    "this target, and the same --layers-from."
+                )
             copy_parameters(self.module, _trained_part(other), other)
 
     def losses(self, batch: Batch, depth: int) -> list[Loss]:

@@ -158,7 +158,8 @@ def rules(shape: str, rule: str) -> Value:
     offered = [name for name in RULES if name != "block" or shape == CHAIN]
     named = [(RULE_NAMES.get(name, name) if name in LOSSLESS else f"{name}: lossy", name) for name in offered]
     lossless = "The first two are lossless." if shape == CHAIN else "The first is lossless; block would need a chain."
-    info = f"{lossless} Typical is lossy: it keeps what the target finds not unlikely."
+    lossy = "Typical is lossy: it keeps what the target finds not unlikely, so the output need not be the target's own."
+    info = f"{lossless} {lossy}"
     return gr.update(choices=named, value=rule if rule in offered else "token", info=info)
 
 

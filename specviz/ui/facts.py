@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
+from collections.abc import Mapping
 from statistics import fmean
+from typing import Any
 
+from specviz.drafter_settings import asks_for_tree, bare
+from specviz.drafters.tree import Shape
 from specviz.metrics import DEFINITIONS, acceptance, outcomes, timing
 from specviz.trace import FinishReason, Run, Trace
 
@@ -90,8 +94,20 @@ def drafting(run: Run) -> list[str]:
     """Draft length and how it is decided on, and the acceptance rule where it is not the usual one."""
     if run.drafter == "plain":
         return []
-    gamma = f"gamma {run.gamma}" if run.gamma_policy == "fixed" else f"gamma at most {run.gamma}, {run.gamma_policy}"
-    return [gamma, *([] if run.rule == "token" else [rule(run)])]
+    settings, is_fixed = run.drafter_settings, run.gamma_policy == "fixed"
+    length = f"{'' if is_fixed else 'at most '}{run.gamma}"
+    later = f", else {settings['second_gamma']}" if "second_gamma" in settings else ""
+    length += later + ("" if is_fixed else f", {run.gamma_policy}")
+    drafts = [f"gamma {length}"]
+    if asks_for_tree(settings):
+        trees = f"trees of at most {_nodes(settings)} nodes"
+        drafts = [*drafts, trees] if "+" in run.drafter else [f"{trees}, depth {length}"]
+    return [*drafts, *([] if run.rule == "token" else [rule(run)])]
+
+
+def _nodes(settings: Mapping[str, Any]) -> int:
+    """Of the largest tree that is asked for."""
+    return max((value for name, value in settings.items() if bare(name) == "nodes"), default=Shape().nodes)
 
 
 def rule(run: Run) -> str:

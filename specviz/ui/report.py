@@ -180,15 +180,15 @@ def equality(record: Record, text: TokenText) -> dict[str, str] | None:
 
 def _lossy(record: Record, text: TokenText) -> str:
     """What the rule allows, and what came of it here."""
-    kept = (
-        f"{record.run.rule} acceptance keeps what the target finds not unlikely, so the output may differ from its own"
-    )
+    kept = f"{record.run.rule} acceptance keeps what the target finds not unlikely, so the output need not be its own."
+    if record.run.sampler["temperature"] == 0:
+        kept += " At temperature 0 it keeps just what greedy decoding would."
     comparison = record.comparison
     if comparison is None or comparison.identical is None:
-        return f"{kept}."
+        return kept
     if comparison.divergence is None:
-        return f"{kept}. Here all {plural(comparison.tokens, 'token')} are plain decoding's."
-    return f"{kept}. Here it does, {_where(comparison.divergence, text)}."
+        return f"{kept} Here all {plural(comparison.tokens, 'token')} are plain decoding's."
+    return f"{kept} Here it differs {_where(comparison.divergence, text)}."
 
 
 def _where(parting: Divergence, text: TokenText) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from fakes import VOCAB, tiny_target
 from specviz.drafters.heads.reduced import read_reduced
 from specviz.errors import UserError
 from specviz.models.target import Target
-from specviz.training.beginning import layers_of, norm_scale
+from specviz.training.beginning import Earlier, layers_of, norm_scale
 from specviz.training.tasks import DraftModelTask, ExitTask, HeadTask
 
 
@@ -24,6 +25,10 @@ def target(family: str) -> Target:
         if "norm" in name:
             parameter.add_(0.5 * torch.rand(parameter.shape, generator=rng))
     return found
+
+
+def earlier(folder: Path, whole: Target) -> Earlier:
+    return Earlier.read(folder, whole, lambda text: pytest.fail(text))
 
 
 @pytest.mark.parametrize("family", ["llama", "mixed", "hybrid"])  # the last two, Gemma 3 and Qwen3.5, add 1
@@ -76,7 +81,8 @@ def test_a_joined_head_can_begin_as_a_trained_head_that_reads_the_last_state(tmp
     for parameter in other.head.parameters():
         parameter.data += 0.1 * torch.randn(parameter.shape, generator=rng)
     other.write(tmp_path, {})
-    head = HeadTask(whole, torch.arange(VOCAB), "eagle3", (1, 2, 4), 2, joined=True, begin_as=tmp_path).head
+    begin_as = earlier(tmp_path, whole)
+    head = HeadTask(whole, torch.arange(VOCAB), "eagle3", (1, 2, 4), 2, joined=True, begin_as=begin_as).head
     states, tokens = torch.randn(1, 5, 3 * 32, generator=rng), torch.tensor([[3, 1, 4, 1, 5]])
     places = torch.arange(5)[None]
     with torch.inference_mode():
@@ -97,24 +103,36 @@ def test_training_can_go_on_from_what_was_trained(tmp_path: Path, kind: str) -> 
     for parameter in trained.module.parameters():
         parameter.data += 0.1 * torch.randn(parameter.shape, generator=rng)
     trained.write(tmp_path, {})
-    again = make(begin_as=tmp_path)
+    again = make(begin_as=earlier(tmp_path, whole))
     assert all(torch.equal(a, b) for a, b in zip(again.module.parameters(), trained.module.parameters(), strict=True))
     anew = zip(make().module.parameters(), again.module.parameters(), strict=True)
     assert not all(torch.equal(a, b) for a, b in anew)
 
 
+@pytest.mark.parametrize("changes", [{"num_attention_heads": 2}, {"rope_theta": 77.0}, {"rms_norm_eps": 0.5}])
+def test_a_draft_model_of_another_form_is_nothing_to_go_on_from(tmp_path: Path, changes: dict[str, object]) -> None:
+    whole, d2t = target("llama"), torch.arange(VOCAB)
+    DraftModelTask(whole, d2t, (0, 2)).write(tmp_path, {})
+    config = json.loads((tmp_path / "config.json").read_text())
+    if "rope_theta" in changes:
+        changes = {"rope_parameters": {**config["rope_parameters"], **changes}}
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(UserError, match=r"of another form|no draft model|another shape"):
+        DraftModelTask(whole, d2t, (0, 2), begin_as=earlier(tmp_path, whole))
+
+
 def test_a_draft_model_of_other_layers_is_nothing_to_go_on_from(tmp_path: Path) -> None:
     whole, d2t = target("llama"), torch.arange(VOCAB)
     DraftModelTask(whole, d2t, (0, 2)).write(tmp_path, {})
-    with pytest.raises(UserError, match="--begin-as holds 2 layers, and --layers-from names 3"):
-        DraftModelTask(whole, d2t, (0, 1, 2), begin_as=tmp_path)
+    with pytest.raises(UserError, match="--begin-as holds a draft model of another form"):
+        DraftModelTask(whole, d2t, (0, 1, 2), begin_as=earlier(tmp_path, whole))
 
 
 def test_what_a_joined_head_can_not_begin_as_is_refused(tmp_path: Path) -> None:
     whole = target("llama")
     HeadTask(whole, torch.arange(VOCAB), "eagle3", (1, 2, 4), 2).write(tmp_path, {})
     with pytest.raises(UserError, match="--begin-as holds no head that this one can begin as"):
-        HeadTask(whole, torch.arange(VOCAB), "eagle3", (1, 2, 4), 2, joined=True, begin_as=tmp_path)
+        HeadTask(whole, torch.arange(VOCAB), "eagle3", (1, 2, 4), 2, joined=True, begin_as=earlier(tmp_path, whole))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -51,8 +51,10 @@ def test_from_data_to_drafter(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["data", "--seed", "100000000000000000000"], "63 bits"),
         (["medusa", "--tokens", "9", "--data", "DATA", "--heads", "17"], "up to 16 heads"),
         (["medusa", "--tokens", "9", "--data", "DATA", "--blocks", "9"], "8 blocks"),
-        (["eagle3", "--tokens", "9", "--data", "DATA", "--layers", "2,4", "--begin-as", "x"], "is for --joined heads"),
-        (["eagle3", "--tokens", "9", "--data", "DATA", "--layers", "2,4", "--joined", "--begin-as", "x"], "x"),
+        (["eagle3", "--tokens", "9", "--data", "DATA", "--layers", "4,2"], "from the lowest to the highest"),
+        (["eagle3", "--tokens", "9", "--data", "DATA", "--layers", "2,2"], "give each once"),
+        (["eagle3", "--tokens", "9", "--data", "DATA", "--layers", "2", "--joined"], "so end --layers with 4"),
+        (["mtp", "--tokens", "9", "--data", "DATA", "--begin-as", "x"], "x has no config.json"),
         (["early-exit", "--tokens", "9", "--data", "DATA", "--exit-layer", "4"], "so give 1 to 3"),
         (["early-exit", "--tokens", "9", "--data", "DATA", "--exit-layer", "2", "--width", "513"], "up to 512"),
     ],
@@ -90,6 +92,29 @@ def test_a_drafter_that_cannot_be_written_is_not_lost(tmp_path: Path, capsys: py
     (out / "drafter").unlink()
     assert cli.main(command) == 0
     assert "going on after step" in capsys.readouterr().err
+
+
+def test_a_card_tells_what_training_went_on_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, first, second = tiny.written(tmp_path / "data"), tmp_path / "first", tmp_path / "second"
+    common = ["--data", str(folder), "--tokens", "300", "--passes", "2"]
+    assert cli.main(["train", "mtp", *common, "--out", str(first)]) == 0
+    again = ["train", "eagle3", *common, "--layers", "2,4", "--joined", "--begin-as", str(first / "drafter")]
+    assert cli.main([*again, "--out", str(second)]) == 0
+    entries = [json.loads((out / "drafter" / "config.json").read_text())["specviz"] for out in (first, second)]
+    assert "begun_as" not in entries[0]
+    assert entries[1]["begun_as"] == {key: entries[0][key] for key in ("command", "acceptance")}
+    text = (second / "drafter" / "README.md").read_text()
+    assert "It went on from a drafter that had been trained before, made by:" in text
+    assert text.count(entries[0]["command"]) == 2, "the tests are given one command line for both"
+    assert cli.main([each for each in [*again, "--out", str(tmp_path / "other")] if each != "--joined"]) == 2
+    assert "--begin-as is for --joined heads" in capsys.readouterr().err
+    assert cli.main([*again[:-2], "--out", str(second)]) == 2, "a run goes on only from what it began as"
+    assert "holds a run with other settings" in capsys.readouterr().err
+    entries[0]["target"], entries[0]["target_weights"] = "another", "0" * 64
+    changed = json.loads((first / "drafter" / "config.json").read_text()) | {"specviz": entries[0]}
+    (first / "drafter" / "config.json").write_text(json.dumps(changed))
+    assert cli.main([*again, "--out", str(tmp_path / "third")]) == 2
+    assert "was made for another, not for" in capsys.readouterr().err
 
 
 def test_a_run_goes_on_only_as_it_began(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

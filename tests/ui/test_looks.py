@@ -178,6 +178,9 @@ def test_a_phone_shows_everything_in_order_and_never_scrolls_sideways(browser, s
         assert_in_order(page, *parts)
         unfold_all(page)
         assert sideways(page) == [] and small(page) == []
+        assert page.locator(".sv-key dd").first.bounding_box()["width"] > 150  # beside no button
+        cut = "boxes => boxes.filter((box) => getComputedStyle(box).overflow !== 'visible').length"
+        assert page.locator(".sv-settings .tab-like-container").evaluate_all(cut) == 0  # each has a number's ring
         page.press(".sv-strip", "Home")
         for _ in range(8):
             page.press(".sv-strip", "ArrowRight")

@@ -166,9 +166,10 @@ def test_without_a_comparison_the_output_is_called_lossless_and_no_more():
 
 def test_a_lossy_run_is_called_lossy_everywhere_whatever_came_of_it():
     typical = replace(HEADER, rule="typical", lossless=False, gamma_policy="adaptive")
-    why = "typical acceptance keeps what the target finds not unlikely, so the output may differ from its own."
+    why = "typical acceptance keeps what the target finds not unlikely, so the output need not be its own."
+    why += " At temperature 0 it keeps just what greedy decoding would."
     parting = compared(1.0, divergence=Divergence(7, 11, 12, -2.0, False))
-    differs = " Here it does, from token 8, where plain decoding has “⟨11⟩” and this run “⟨12⟩”."
+    differs = " Here it differs from token 8, where plain decoding has “⟨11⟩” and this run “⟨12⟩”."
     same = " Here all 3 tokens are plain decoding's."
     for comparison, ending in ((None, ""), (compared(1.0), same), (parting, differs)):
         badge = report.equality(Record(typical, [step(2)], comparison), TokenText(None))
@@ -177,6 +178,8 @@ def test_a_lossy_run_is_called_lossy_everywhere_whatever_came_of_it():
     assert shown["lossy"] is True and shown["lanes"][1]["name"] == "Medusa (lossy)"
     assert "gamma at most 4, adaptive · typical acceptance, lossy" in facts.source(typical, "Medusa")
     assert "typical acceptance, lossy" in facts.facts(typical)
+    drawn = replace(typical, sampler=SAMPLER | {"temperature": 0.7})
+    assert "At temperature 0" not in report.equality(Record(drawn, [step(2)]), TokenText(None))["text"]
 
 
 def test_block_verification_is_named_and_lossless():
@@ -197,7 +200,29 @@ def test_the_draft_lengths_policy_and_who_drafted_are_reported():
     shown = dict(facts.lines(Record(run, steps).trace, "Both"))
     assert shown["Draft length"] == "adaptive, at most 4; on average 4.0 asked for and 1.0 drafted"
     assert shown["Drafted by"] == "ngram: 1 token, eagle: 1 token"
-    assert "Both (tree, ngram min 2) · gamma at most 4, adaptive" in shown["Run"]
+    assert "Both (tree, ngram min 2) · gamma at most 4, adaptive · trees of at most 8 nodes · " in shown["Run"]
+
+
+@pytest.mark.parametrize(
+    ("drafter", "settings", "said"),
+    [
+        ("eagle", {"tree": True, "nodes": 8}, "trees of at most 8 nodes, depth 4"),
+        ("eagle", {"tree": False, "nodes": 8}, "gamma 4"),
+        ("ngram+eagle", {"second_gamma": 2, "source": "x"}, "gamma 4, else 2"),
+        (
+            "ngram+eagle",
+            {"eagle.tree": True, "eagle.nodes": 6, "second_gamma": 2},
+            "gamma 4, else 2 · trees of at most 6 nodes",
+        ),
+    ],
+)
+def test_a_run_says_that_it_drafts_trees_and_every_gamma(drafter, settings, said):
+    run = replace(HEADER, drafter=drafter, drafter_settings=settings)
+    assert facts.source(run, "It").startswith(f"It · {said} · tiny")
+
+
+def test_what_an_acceptance_rate_is_tells_of_trees():
+    assert "siblings compete" in dict(facts.definitions())["acceptance rate"]
 
 
 PHASES = Phases(0.01, 0.02, 0.001, 0.03, 0.001, 0.25, 1.2, 4.0, 2.4)  # pays below (2.4 - 1.2) / 4 = 0.3

@@ -66,6 +66,8 @@ def test_the_keyboard_reaches_every_token_and_the_text_is_one_tab_stop(shown):
     pieces = expected.pieces(trace)
     page.locator("button.sv-tile").last.focus()
     page.keyboard.press("Tab")
+    assert has_focus(page, ".sv-hide input")
+    page.keyboard.press("Tab")
     assert has_focus(page, ".sv-flow .sv-token")
     page.keyboard.press("Home")
     for piece in pieces:
@@ -85,9 +87,39 @@ def test_the_keyboard_reaches_every_token_and_the_text_is_one_tab_stop(shown):
     assert page.evaluate("document.activeElement.textContent") == pieces[-1].text
     page.keyboard.press("Tab")
     assert has_focus(page, ".sv-why-chip")
-    page.keyboard.press("Shift+Tab")
-    page.keyboard.press("Shift+Tab")
+    for _ in range(3):
+        page.keyboard.press("Shift+Tab")
     assert has_focus(page, ".sv-tile")
+
+
+def test_rejected_tokens_can_be_hidden_and_the_arrows_then_pass_them_by(shown):
+    page, trace = shown
+    pieces = expected.pieces(trace)
+    kept = [piece for piece in pieces if piece.kind != "rejected"]
+    place = next(index for index, piece in enumerate(pieces) if piece.kind == "rejected")
+    page.locator(".sv-flow .sv-token").nth(place).click()
+    switch = page.get_by_label("Hide rejected tokens")
+    switch.focus()
+    page.keyboard.press("Space")
+    assert switch.is_checked()
+    assert page.locator(".sv-flow .sv-token:visible").count() == len(kept) < len(pieces)
+    check_selected(page, trace, *pieces[place][2:])  # still chosen, and its card still there
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == pieces[place + 1].text
+    page.keyboard.press("Home")
+    for piece in kept:
+        check_selected(page, trace, piece.step, piece.node)
+        page.keyboard.press("ArrowRight")
+    check_selected(page, trace, kept[-1].step, kept[-1].node)
+    page.keyboard.press("Home")
+    for step in range(1, len(trace.steps)):
+        page.keyboard.press("ArrowDown")
+        assert selected(page) == {step + 1}
+        assert page.evaluate("document.activeElement.checkVisibility()")
+    page.get_by_role("button", name="First step").click()  # chooses a rejected one: the text marks its step alone
+    check_step(page, trace, 0)
+    switch.click()
+    assert page.locator(".sv-flow .sv-token:visible").count() == len(pieces)
 
 
 def test_a_finger_selects_tokens_and_steps(browser, stage):

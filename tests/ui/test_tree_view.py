@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -29,8 +31,12 @@ FEED = """text => {
   block.fed = text;
   block.dispatchEvent(new Event("fed"));
 }"""
-# Per button of the tree: its node, the node of the button that it hangs from, and whether a thick line leads to it.
+# Per button of the tree: its node, the node of the button that it hangs from, and whether a thick line leads to it; to
+# the target's own it is an arrow.
 READ_TREE = """tree => [...tree.querySelectorAll("button")].map((button) => {
+  const own = button.closest(".sv-why-own");
+  const before = own?.previousElementSibling?.dataset.node ?? "-1";
+  if (own) return [button.dataset.node, before, own.innerText.startsWith("→")];
   const link = button.previousElementSibling;
   const item = button.closest("li");
   const above = item.parentElement.closest("li");
@@ -115,6 +121,12 @@ def test_a_tree_hangs_every_token_from_its_parent_and_what_was_kept_comes_first(
             depths.add(len(step.path))
         page.locator(".sv-strip").press("ArrowRight")
     assert len(depths) > 1, "some steps accepted less than others"
+    struck = [piece for piece in expected.pieces(trace) if piece.kind == "rejected"]
+    siblings = sum(
+        sum(other.parent == trace.steps[at].nodes[node].parent for other in trace.steps[at].nodes) > 1
+        for _, _, at, node in struck
+    )
+    assert page.locator(".sv-flow .sv-sibling").count() == siblings > 1
     cells = page.locator(".sv-column").evaluate_all("all => all.map(c => c.querySelectorAll('[data-node]').length)")
     assert cells == [len(step.nodes) + 1 for step in trace.steps]
 
@@ -146,16 +158,39 @@ def test_the_keyboard_walks_the_tree_which_is_one_tab_stop(page, served_actor):
     assert page.locator(".sv-why-chip[tabindex='0']").count() == 1
 
 
+@pytest.mark.parametrize("sampler", [Sampler(), SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize(("settings", "said"), [({"tree": True}, 1), ({"eagle.tree": True}, 1), ({"tree": False}, 0)])
-def test_a_tree_alone_is_said_to_have_chosen_its_tokens(page, served_actor, settings, said):
+def test_a_tree_alone_is_said_to_have_chosen_its_tokens(page, served_actor, settings, said, sampler):
     """In a greedy chain q is 1 as well, for another reason."""
-    trace = drafted(served_actor[1], related(served_actor[1], (2, 1)), "eagle", max_new_tokens=4)
+    trace = drafted(served_actor[1], related(served_actor[1], (2, 1)), "eagle", max_new_tokens=4, sampler=sampler)
     first = trace.steps[0]
-    scored = replace(first, nodes=tuple(replace(node, q_raw=0.5) for node in first.nodes))
+    scored = replace(first, nodes=tuple(replace(node, q=1.0, q_raw=0.5) for node in first.nodes))
     show(page, Trace(replace(trace.run, drafter_settings=settings), (scored, *trace.steps[1:])))
     page.locator(".sv-strip").press("Home")
     page.locator(".sv-why-chip[data-node='0']").press("Enter")
-    assert page.get_by_text("The drafter chose it for its tree: q = 1.").count() == said
+    assert page.get_by_text("the rule counts each as certain to be proposed (q = 1).").count() == said
+    assert page.locator(".sv-why-candidates h3").inner_text() == (
+        "Target p and drafter's probability" if said else "Target p and drafter q"
+    )
+    drafted_row = page.locator(".sv-why-row", has=page.locator("small", has_text="drafted")).first
+    share = "50.0" if said or sampler.temperature == 0 else "100"
+    assert " ".join(drafted_row.locator(".sv-why-numbers > span").nth(1).inner_text().split()) == (
+        f"{'drafter' if said else 'q'} {share} %"
+    )
+    assert ("A tree's tokens of one depth stand side by side" in page.inner_text(".sv-caption")) == bool(said)
+
+
+def test_after_several_rejections_the_card_says_of_which_it_speaks(page, served_actor):
+    actor = served_actor[1]
+    trace = drafted(actor, related(actor, (3, 1)), "eagle", sampler=SAMPLED)
+    show(page, trace)
+    step = next(step for step in trace.steps if step.last and step.last.kind == "correction" and len(step.nodes) > 3)
+    rejected = [n for n in step.nodes if n.outcome == "rejected" and n.parent == (step.path[-1] if step.path else -1)]
+    assert len(rejected) > 1
+    page.locator(".sv-column").nth(step.index).locator(".sv-own").click()
+    assert page.get_by_text(", the last that was rejected").count() == 1
+    notes = page.locator(".sv-why-candidates > p.sv-why-muted").all_inner_texts()
+    assert not any("rank" in note for note in notes)
 
 
 def test_a_combination_says_who_drafted_each_token(page, served_actor):
@@ -218,10 +253,25 @@ def test_typical_acceptance_is_called_lossy_and_nothing_is_drawn(page, served_ac
             told, sections = page.inner_text(".sv-why-sentence"), page.inner_text(".sv-why-sections")
             assert ("above the threshold, so it was kept" in told) == (node.outcome == "accepted")
             assert "Nothing is drawn here" in told and "lossy" in told
+            (limit,) = [
+                min(0.09, 0.3 * math.exp(-decision.entropy))
+                for decision in step.decisions
+                if decision.node == node.parent
+            ]
+            assert (node.p > limit) == (node.outcome == "accepted")
+            said = page.locator(".sv-why-pairs > div", has_text="threshold").first.inner_text()
+            assert float(re.search(r"([\d.]+)\s%", said)[1]) == pytest.approx(100 * limit, abs=0.05)
             assert "min(0.09, 0.3 × e^−entropy)" in sections and "The draw" not in sections and "p − q" not in sections
             outcomes.add(node.outcome)
         page.locator(".sv-strip").press("ArrowRight")
     assert outcomes == {"accepted", "rejected"}
+    sampler = replace(SAMPLED, temperature=0.5)
+    show(page, drafted(actor, related(actor, (3, 1)), "medusa", rule="typical", sampler=sampler))
+    page.locator(".sv-flow .sv-rejected").first.click()
+    said = page.locator(".sv-why-pairs > div", has_text="threshold").first.inner_text()
+    assert " ".join(said.split()) == "threshold min(0.09, 0.3 × e^−entropy)"  # the trace lacks the entropy of this p
+    show(page, drafted(actor, related(actor, (3, 1)), "medusa", rule="typical"))
+    assert page.inner_text(".sv-lossy").endswith("At temperature 0 it keeps just what greedy decoding would.")
     show(page, drafted(actor, related(actor, (3, 1)), "medusa"))
     assert not page.locator(".sv-lossy").is_visible()
 

@@ -11,6 +11,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from specviz.models.cache import GrowingLayer
 from specviz.refusals import brief
 
+MOST_FACTOR = 1e6  # of rotations, far above any that is in use
 CHUNK = 1024  # positions by which the table of rotations grows
 # How positions are scaled, as transformers names it. Others ("longrope") turn all rows anew as a text grows, those
 # that are kept included. "dynamic" does so only beyond the positions that a head was made for.
@@ -54,8 +55,8 @@ class Rotary:
         )
         with torch.device("cpu"):  # no weights: computed here and now, also where a head is built without storage
             self._compute = LlamaRotaryEmbedding(config)
-        angles = self._compute.inv_freq
-        if not (torch.isfinite(angles) & (angles > 0)).all():
+        factors = [*self._compute.inv_freq.tolist(), self._compute.attention_scaling]
+        if not all(0 < factor < MOST_FACTOR for factor in factors):  # NaN is not
             raise ValueError(f"its positions are scaled by {brief(scaling)}, which gives no angles")
         self._max_positions = max_positions
         self._table: tuple[Tensor, Tensor] | None = None

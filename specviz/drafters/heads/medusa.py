@@ -126,6 +126,8 @@ def read_medusa(folder: Path, target_config: PretrainedConfig) -> MedusaHeads:
     text = target_config.get_text_config(decoder=True)
     width, vocab_size = int(text.hidden_size), int(text.vocab_size)
     own, turned = (any(name.fullmatch(each) for each in shapes) for name in (_LM_HEAD, _TURN))
+    if own and turned:
+        raise UserError(f"{where} has both LM heads and matrices before a shared one; give heads of one form.")
     ids, stored = draft_ids(checkpoint, vocab_size), other_tensors(checkpoint)
     rows = vocab_size if ids is None else len(ids)
     check_shapes(_as_stored(heads, blocks, width, rows if own else None, turned), stored, where)
@@ -171,10 +173,11 @@ def _as_stored(heads: int, blocks: int, width: int, vocab_size: int | None, turn
 
     def layers() -> list[nn.Module]:
         found: list[nn.Module] = [nn.ModuleDict({"linear": nn.Linear(width, width)}) for _ in range(blocks)]
-        last = nn.Module() if vocab_size is None else nn.Linear(width, vocab_size, bias=False)
         if turned:
-            last.turn = nn.Linear(width, width, bias=False)
-        return [*found, *([] if vocab_size is None and not turned else [last])]
+            found.append(nn.ModuleDict({"turn": nn.Linear(width, width, bias=False)}))
+        elif vocab_size is not None:
+            found.append(nn.Linear(width, vocab_size, bias=False))
+        return found
 
     with torch.device("meta"):
         return nn.ModuleList([nn.ModuleList(layers()) for _ in range(heads)])

@@ -275,6 +275,10 @@ def test_a_head_for_another_target_is_refused(tmp_path):
         ({"rope_scaling": {"rope_type": "spiral", "factor": 2.0}}, "can't be built"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 0.0}}, "'factor': 0.0}, which gives no angles"),
         ({"rope_scaling": {"rope_type": "linear", "factor": -2.0}}, "which gives no angles"),
+        *(
+            ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "attention_factor": factor}}, "gives no angles")
+            for factor in (0.0, float("nan"), float("inf"), 1e300)
+        ),
         ({"rope_scaling": {"rope_type": "linear", "factor": float("nan")}}, "which gives no angles"),
         ({"fc_norm": True}, "norms each state before fc"),
         ({"eagle_config": {"use_aux_hidden_state": False}}, "no states of lower layers"),

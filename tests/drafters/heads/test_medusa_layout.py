@@ -153,6 +153,7 @@ def test_tensors_that_do_not_fit_are_named(target, tmp_path, change, said):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (lambda t: t.update({"0.1.weight": torch.zeros(VOCAB, WIDTH)}), "both LM heads and matrices"),
         (lambda t: t.pop("1.1.turn.weight"), r"missing: 1\.1\.turn\.weight\)"),
         (lambda t: t.update({"1.0.turn.weight": torch.zeros(1)}), r"unexpected: 1\.0\.turn\.weight\)"),
         (

@@ -50,7 +50,8 @@ def names(layer: str) -> Names:
     )
 
 
-JOINED = Names((*SAME, *((name, name) for name in ("join.", "embedding_norm.", "feature_norm.")), (MIDLAYER, FIRST)))
+OWN = ("join.", "input_norm.", "embedding_norm.", "feature_norm.")
+JOINED = Names((*SAME, *((name, name) for name in OWN), (MIDLAYER, FIRST)))
 
 
 def matches(checkpoint: Checkpoint) -> bool:
@@ -91,7 +92,7 @@ def read_wide(
     check_fits({**block, "target_hidden_size": settings.get("target_hidden_size")}, target, where)
     layer = MIDLAYER if any(name.startswith(MIDLAYER) for name in shapes) else FIRST
     check_one_layer({0} | numbered(shapes, "layers."), where)
-    said = ours.said(checkpoint, target)
+    said = ours.said(checkpoint, target, ("joined",))
     layers = said.pop("hidden_layers", None) or tapped_layers(settings.get(AUX_IDS), target, where, options, convention)
     draft_vocab_size, vocabulary = ours.draft_vocabulary(checkpoint, settings, target)
     head = HeadConfig(
@@ -114,6 +115,8 @@ def read_wide(
         }
     )
     own = not ours.shares_lm_head(checkpoint)
+    if head.combine == "joined" and norm_before_residual:
+        raise UserError(f"The drafter in {where} is joined, so it has no residual before its norm; leave that out.")
     called = JOINED if head.combine == "joined" else names(layer)
     return Parts.of(head, checkpoint, called, vocabulary=vocabulary, own_lm_head=own)
 
@@ -121,7 +124,7 @@ def read_wide(
 def write(head: Head) -> tuple[dict[str, Any], dict[str, Tensor]]:
     config, joined = head.config, head.config.combine == "joined"
     called = JOINED if joined else names(MIDLAYER)
-    said = ("hidden_layers", "combine") if joined else ("hidden_layers",)
+    keys = ("hidden_layers", "combine") if joined else ("hidden_layers",)
     tensors = {called.in_file(name): tensor for name, tensor in head.state_dict().items() if name != D2T}
     if config.draft_vocab_size is not None:
         tensors |= to_offsets(head.d2t, config.vocab_size)
@@ -135,7 +138,7 @@ def write(head: Head) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "norm_output": config.feedback == "normed",
         "norm_before_residual": config.norm_before_residual,
         "norm_before_fc": config.norm_before_fc,
-        OURS: ours.entries(config, "lm_head.weight" not in tensors, said),
+        OURS: ours.entries(config, "lm_head.weight" not in tensors, keys),
     }, tensors
 
 

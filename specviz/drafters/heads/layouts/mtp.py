@@ -153,7 +153,7 @@ def read_layer(
             "zero_first_embedding": zero_first_embedding,
             "block_type": None if plain else model_type,
             "block_config": None if plain else dict(config),
-            **ours.said(checkpoint, target),
+            **ours.said(checkpoint, target, ("mtp", "mtp-reversed")),
         }
     )
     parts = Parts.of(head, checkpoint, names, stored=stored, vocabulary=vocabulary)

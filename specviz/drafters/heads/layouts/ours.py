@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from specviz.drafter_settings import OneOf
 from specviz.drafters.heads.files import OURS, Checkpoint
 from specviz.drafters.heads.head import HeadConfig
 from specviz.drafters.heads.layouts.settings import TargetSizes, entry, flag, whole
@@ -20,21 +21,21 @@ from specviz.errors import UserError
 from specviz.models.checkpoint import CONFIG
 from specviz.refusals import brief
 
-CHOICES: dict[str, tuple[object, ...]] = {
-    "combine": ("mtp", "mtp-reversed", "joined"),
-    "feedback": ("output", "normed"),
-    "zero_first_embedding": (True, False),
-}
+CHOICES = {"feedback": OneOf(("output", "normed")), "zero_first_embedding": OneOf((True, False))}
 
 
-def said(checkpoint: Checkpoint, target: TargetSizes) -> dict[str, Any]:
-    """Entries of the HeadConfig that the file says of itself; none for files of others. Raises UserError."""
+def said(checkpoint: Checkpoint, target: TargetSizes, combines: tuple[str, ...]) -> dict[str, Any]:
+    """Entries of the HeadConfig that the file says of itself; none for files of others. Raises UserError.
+
+    combines: those that the layout has names for.
+    """
+    choices = {**CHOICES, "combine": OneOf(combines)}
     head = entry(entry(checkpoint.config, OURS, checkpoint.where), "head", checkpoint.where)
     found: dict[str, Any] = {}
     for key, value in head.items():
         if key == "hidden_layers":
             found[key] = own_layers(value, target, checkpoint.where)
-        elif key in CHOICES and value in CHOICES[key]:
+        elif key in choices and choices[key].holds(value):
             found[key] = value
         else:
             raise UserError(

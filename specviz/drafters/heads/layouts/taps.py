@@ -32,7 +32,7 @@ def tapped_layers(
                 f"{FEWEST_LAYERS}; this target has {target.num_layers}, so add eagle_aux_hidden_state_layer_ids."
             )
         return usual_layers(target.num_layers)
-    if not isinstance(ids, list) or not ids or not all(isinstance(index, int) for index in ids):
+    if not isinstance(ids, list) or not ids or not all(type(index) is int for index in ids):
         raise UserError(f"The drafter in {where} names {brief(ids)} as its target's layers; that should be numbers.")
     convention = convention or options.aux_convention
     if convention is None:
@@ -55,7 +55,7 @@ def tapped_layers(
 
 def own_layers(ids: object, target: TargetSizes, where: str) -> tuple[int, ...]:
     """The hidden layers that a head of ours names, in our numbering; the last is the state after the final norm."""
-    if not isinstance(ids, Sequence) or not ids or not all(isinstance(index, int) for index in ids):
+    if not isinstance(ids, Sequence) or not ids or not all(type(index) is int for index in ids):
         raise UserError(f"The drafter in {where} names {brief(ids)} as hidden_layers; that should be numbers.")
     _check_range(list(ids), target, where)
     return tuple(ids)
