@@ -117,7 +117,7 @@ def _check(options: argparse.Namespace) -> None:
 def _task(options: argparse.Namespace, target: Target, d2t: torch.Tensor, begin_as: Earlier | None) -> Task:
     count = int(target.config.num_hidden_layers)
     if options.what == "medusa":
-        return MedusaTask(target, d2t, options.heads, options.blocks)
+        return MedusaTask(target, d2t, options.heads, options.blocks, begin_as=begin_as)
     # The others are built as the target is, or begin as parts of it: they need parts by the names that Llama's have.
     problem = f"{target.name} is no model that {KINDS[options.what]} can be trained for"
     with refused_as(problem, "so choose one built as Llama is, such as Mistral, Qwen or SmolLM, or train medusa"):

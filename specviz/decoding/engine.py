@@ -82,7 +82,7 @@ def decode(
     tokens = [*prompt, *(token for step in done for token in step.committed)]
     clock = Clock(target.device, phases)
     with clock.prefill():
-        ctx = Context(tokens, target.prefill(tokens[:-1], drafter.hidden_layers, should_stop))
+        ctx = Context(tokens, target.prefill(tokens[:-1], drafter.hidden_layers, should_stop), detail)
     ending = make_ending(target, prompt, settings, done)
     recorder = Recorder(target.tokenizer, sampler, detail)
     recorder.index = len(done)

@@ -79,7 +79,9 @@ class Autoregressive(WithHeads):
             return draft_chain(
                 lambda token: self.vocabulary.full(guess.after(token)), ctx, gamma, sampler, rng, self.confidence
             )
-        return dynamic_tree(guess.first, guess.expand, gamma, self.shape, self.vocabulary, self.confidence)
+        return dynamic_tree(
+            guess.first, guess.expand, gamma, self.shape, self.vocabulary, self.confidence, detail=ctx.detail
+        )
 
     def _catch_up(self, ctx: Context) -> Tensor:
         """Read all true states that were not read yet; the head's output [1, 1, H] in the last of them."""

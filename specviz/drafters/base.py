@@ -23,6 +23,7 @@ class Context:
 
     tokens: list[int]
     hidden: Tensor | None  # [len(tokens) - 1, D]: row i is the target's state after tokens[:i+1]
+    detail: bool = True  # whether the logits behind a tree will be looked at; what costs time is else left out
     _buffer: Tensor | None = field(default=None, init=False, repr=False)  # its first rows are `hidden`
 
     def commit(self, committed: Sequence[int], hidden: Tensor | None, path: Sequence[int]) -> None:

@@ -51,7 +51,7 @@ class Combined:
             return ctx
         if ctx is not self._context:
             self._context, self._views = ctx, {}
-        view = self._views.setdefault(layers, Context(ctx.tokens, None))
+        view = self._views.setdefault(layers, Context(ctx.tokens, None, ctx.detail))
         width = ctx.hidden.shape[1] // len(self.hidden_layers)
         view.hidden = ctx.hidden[:, self._starts[layers] * width : (self._starts[layers] + len(layers)) * width]
         return view

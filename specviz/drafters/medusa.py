@@ -65,4 +65,4 @@ class Medusa(WithHeads):
         if self.confidence > 0:
             sure = torch.softmax(logits.float(), -1).amax(-1).cumprod(0) >= self.confidence
             logits = logits[: 1 + int(sure.sum())]
-        return static_tree(logits, self.shape, self.vocabulary)
+        return static_tree(logits, self.shape, self.vocabulary, detail=ctx.detail)

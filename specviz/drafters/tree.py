@@ -33,6 +33,10 @@ class Shape:
         check_setting("branches", self.branches)
 
 
+Behind = Callable[[Sequence[int]], Tensor]
+"""behind(parents): the logits [len(parents), V] that the children of these nodes were taken from."""
+
+
 @dataclass(slots=True)
 class Growing:
     """Nodes so far, parents before children. joint: the product of the probabilities down to each node, as a log."""
@@ -60,11 +64,10 @@ class Growing:
         nodes: int,
         vocab_size: int,
         device: torch.device,
-        logits: Callable[[Sequence[int]], Tensor] | None,
+        logits: Behind | None,
         note: str | None = None,
     ) -> Draft:
-        """The best `nodes` as a draft, siblings best first. logits(parents): [len(parents), V], what their children
-        were taken from; None if there are none.
+        """The best `nodes` as a draft, siblings best first. logits: None if there are none, or none are wanted.
 
         A joint probability only falls on the way down, so the parents of the best are among the best.
         """
@@ -99,12 +102,15 @@ def dynamic_tree(
     shape: Shape,
     vocabulary: DraftVocabulary,
     confidence: float = 0.0,
+    *,
+    detail: bool = True,
 ) -> Draft:
     """EAGLE-2's tree (Li et al. 2024, arXiv 2406.16858): grow by joint probability, then keep the best nodes.
 
     first: logits [Vd] after the last committed token. expand(nodes, tree): logits [len(nodes), Vd] after those nodes.
     At each depth up to gamma, the `branches` best new nodes get `branches` children each; of all, the best `nodes` are
-    proposed. confidence: nodes whose joint probability is below it get no children.
+    proposed. confidence: nodes whose joint probability is below it get no children. detail: whether the draft is to
+    hold the logits, for display.
 
     A tree grows no further, with a note, where logits give no distribution: the output does not depend on the draft.
     """
@@ -129,17 +135,14 @@ def dynamic_tree(
             break
     if not taken:
         return Draft.empty(note)
-    every = torch.cat(taken)
-    return tree.draft(
-        shape.nodes,
-        vocabulary.vocab_size,
-        first.device,
-        lambda parents: vocabulary.full(every[[row[parent] for parent in parents]]),
-        note,
-    )
+
+    def behind(parents: Sequence[int]) -> Tensor:
+        return vocabulary.full(torch.cat(taken)[[row[parent] for parent in parents]])
+
+    return tree.draft(shape.nodes, vocabulary.vocab_size, first.device, behind if detail else None, note)
 
 
-def static_tree(logits: Tensor, shape: Shape, vocabulary: DraftVocabulary) -> Draft:
+def static_tree(logits: Tensor, shape: Shape, vocabulary: DraftVocabulary, *, detail: bool = True) -> Draft:
     """The best paths where each depth's guess does not depend on the tokens before, as with Medusa's heads.
 
     logits: [depth, Vd]. The first tokens of a path are as good as any other path's, so the tree is made of the best
@@ -154,12 +157,11 @@ def static_tree(logits: Tensor, shape: Shape, vocabulary: DraftVocabulary) -> Dr
     for tokens, log in zip(ids, values, strict=True):
         within = {ROOT, *tree.best(shape.nodes)}
         frontier = [child for node in frontier if node in within for child in tree.add(node, tokens, log)]
-    return tree.draft(
-        shape.nodes,
-        vocabulary.vocab_size,
-        logits.device,
-        lambda parents: vocabulary.full(logits)[[tree.depth(parent) for parent in parents]],
-    )
+
+    def behind(parents: Sequence[int]) -> Tensor:
+        return vocabulary.full(logits)[[tree.depth(parent) for parent in parents]]
+
+    return tree.draft(shape.nodes, vocabulary.vocab_size, logits.device, behind if detail else None)
 
 
 def _children(

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from specviz.drafters.heads.files import about, check_target
 from specviz.drafters.heads.head import Combine, Head, HeadConfig
+from specviz.drafters.heads.medusa import MedusaHeads
 from specviz.errors import UserError
 from specviz.models.checkpoint import WEIGHTS
 from specviz.models.pack import weight_of
@@ -161,10 +162,27 @@ def layers_of(model: PreTrainedModel) -> nn.ModuleList:
     )
 
 
+@torch.no_grad()
+def begin_as_heads(heads: MedusaHeads, others: MedusaHeads) -> None:
+    """Go on from trained Medusa heads. Raises UserError if they have another form."""
+    mine, theirs = dict(heads.named_parameters()), dict(others.named_parameters())
+    if {name: each.shape for name, each in mine.items()} != {name: each.shape for name, each in theirs.items()}:
+        raise UserError(
+            "--begin-as holds Medusa heads of another form; give what `train medusa` has written for this target, and "
+            "the same --heads and --blocks."
+        )
+    for name, parameter in mine.items():
+        parameter.copy_(theirs[name])
+
+
 def form(model: PreTrainedModel) -> dict[str, Any]:
-    """All that its config says about its layers."""
+    """All that its config says about its layers; an entry that is null may also be left out."""
     told = json.loads(model.config.to_json_string(use_diff=False))
-    return {key: value for key, value in told.items() if key not in NOT_FORM and not key.startswith("_")}
+    return {
+        key: value
+        for key, value in told.items()
+        if value is not None and key not in NOT_FORM and not key.startswith("_")
+    }
 
 
 @torch.no_grad()

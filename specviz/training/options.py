@@ -15,6 +15,7 @@ KINDS = {
 }
 BEGIN_AS = {
     "eagle3": "an MTP head that train mtp wrote, as a --joined one",
+    "medusa": "Medusa heads that train medusa wrote",
     "mtp": "an MTP head that train mtp wrote",
     "draft-model": "a draft model that train draft-model wrote",
 }

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from specviz.drafters.heads.adapter import ExitAdapter, write_adapter
 from specviz.drafters.heads.head import Combine, Head
 from specviz.drafters.heads.layouts import read_head, write_head
-from specviz.drafters.heads.medusa import MOST_BLOCKS, MOST_HEADS, MedusaHeads, write_medusa
+from specviz.drafters.heads.medusa import MOST_BLOCKS, MOST_HEADS, MedusaHeads, read_medusa, write_medusa
 from specviz.drafters.heads.reduced import read_reduced, reduced_model, write_reduced
 from specviz.errors import UserError
 from specviz.models.pack import weight_of
@@ -22,6 +22,7 @@ from specviz.models.target import Target, exit_view
 from specviz.training.beginning import (
     Earlier,
     begin_as_head,
+    begin_as_heads,
     begin_as_last_layer,
     copy_parameters,
     form,
@@ -132,7 +133,10 @@ class HeadTask:
 class MedusaTask:
     """All heads learn from the same state."""
 
-    def __init__(self, target: Target, d2t: Tensor, heads: int, blocks: int) -> None:
+    def __init__(
+        self, target: Target, d2t: Tensor, heads: int, blocks: int, *, begin_as: Earlier | None = None
+    ) -> None:
+        """begin_as: trained heads that these go on from. Raises UserError if they have another form."""
         if heads > MOST_HEADS or blocks > MOST_BLOCKS:
             raise UserError(
                 f"{heads} Medusa heads of {blocks} blocks are asked for; give up to {MOST_HEADS} heads and "
@@ -141,6 +145,8 @@ class MedusaTask:
         width = int(target.config.hidden_size)
         self.layers, self.depth = (int(target.config.num_hidden_layers),), heads
         self.module = self.heads = MedusaHeads(heads, blocks, width, target.vocab_size, len(d2t), turned=True)
+        if begin_as is not None:
+            begin_as_heads(self.heads, read_medusa(begin_as.folder, target.config))
         self.heads.d2t = d2t
         self.heads.bind(target)
         self.lm = _frozen(self.heads.lm, target)

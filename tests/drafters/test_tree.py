@@ -137,6 +137,17 @@ def test_siblings_stand_best_first_and_the_rows_are_those_they_were_taken_from(s
     assert draft.depths == sorted(draft.depths)
 
 
+def test_logits_that_nobody_looks_at_are_left_out():
+    after = table(0)
+    for make in (
+        lambda **asked: grown(after, 3, Shape(8, 3), **asked),
+        lambda **asked: static_tree(torch.stack([after(()), after((1,))]), Shape(8, 3), WHOLE, **asked),
+    ):
+        whole, bare = make(), make(detail=False)
+        assert bare.logits is None and whole.logits is not None
+        assert (bare.tokens, bare.parents) == (whole.tokens, whole.parents) and torch.equal(bare.q, whole.q)
+
+
 def test_equal_probabilities_never_part_a_child_from_its_parent():
     sure = torch.full((VOCAB,), -torch.inf)
     sure[2] = 0.0  # all of the probability, so that a child is as probable as its parent

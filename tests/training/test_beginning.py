@@ -13,7 +13,7 @@ from specviz.drafters.heads.reduced import read_reduced
 from specviz.errors import UserError
 from specviz.models.target import Target
 from specviz.training.beginning import Earlier, layers_of, norm_scale
-from specviz.training.tasks import DraftModelTask, ExitTask, HeadTask
+from specviz.training.tasks import DraftModelTask, ExitTask, HeadTask, MedusaTask
 
 
 def target(family: str) -> Target:
@@ -90,12 +90,13 @@ def test_a_joined_head_can_begin_as_a_trained_head_that_reads_the_last_state(tmp
         torch.testing.assert_close(head.normed(head(head.fuse(states), tokens, places)), expected)
 
 
-@pytest.mark.parametrize("kind", ["mtp", "draft-model"])
+@pytest.mark.parametrize("kind", ["mtp", "medusa", "draft-model"])
 def test_training_can_go_on_from_what_was_trained(tmp_path: Path, kind: str) -> None:
     """In the test above it begins as something else; here as the same."""
     whole, d2t = target("llama"), torch.arange(VOCAB)
     make = {
         "mtp": lambda **begin: HeadTask(whole, d2t, "mtp", (4,), 2, **begin),
+        "medusa": lambda **begin: MedusaTask(whole, d2t, 2, 1, **begin),
         "draft-model": lambda **begin: DraftModelTask(whole, d2t, (0, 2), **begin),
     }[kind]
     trained = make()
@@ -119,6 +120,14 @@ def test_a_draft_model_of_another_form_is_nothing_to_go_on_from(tmp_path: Path, 
     (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
     with pytest.raises(UserError, match=r"of another form|no draft model|another shape"):
         DraftModelTask(whole, d2t, (0, 2), begin_as=earlier(tmp_path, whole))
+
+
+def test_medusa_heads_of_another_form_are_nothing_to_go_on_from(tmp_path: Path) -> None:
+    whole, d2t = target("llama"), torch.arange(VOCAB)
+    MedusaTask(whole, d2t, 2, 1).write(tmp_path, {})
+    for heads, blocks in ((3, 1), (2, 2)):
+        with pytest.raises(UserError, match="Medusa heads of another form"):
+            MedusaTask(whole, d2t, heads, blocks, begin_as=earlier(tmp_path, whole))
 
 
 def test_a_draft_model_of_other_layers_is_nothing_to_go_on_from(tmp_path: Path) -> None:
