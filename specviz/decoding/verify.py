@@ -73,7 +73,9 @@ def accept(draft: Draft, p: Tensor, rng: torch.Generator) -> Verdict:
                 path.append(child)
                 node = child
                 break
-            p_here, kind = residual(p_here, draft.q[child]), "correction"
+            kind = "correction"
+            if p_child > 0 or q_x[child] < 1:  # else q is one-hot where p has nothing, and takes nothing from it
+                p_here = residual(p_here, draft.q[child])
         left.append(p_here)
     return Verdict(tuple(path), draw(p_here, rng), kind, tuple(trials), tuple(left))
 

@@ -183,6 +183,7 @@ class Softmax(Autoregressive):
     """Chooses the nodes of a tree and reports probabilities as if they had been drawn."""
 
     def propose(self, ctx: Context, gamma: int, sampler: Sampler, rng: torch.Generator) -> Draft:
+        ctx.detail = True  # it reads the logits itself
         draft = super().propose(ctx, gamma, sampler, rng)
         return replace(draft, q=torch.softmax(draft.logits, -1)) if len(draft) else draft
 

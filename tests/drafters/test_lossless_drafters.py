@@ -53,6 +53,7 @@ class SoftTree(Medusa):
     """A mistake: it chooses its nodes and reports the heads' probabilities as if it had drawn them."""
 
     def propose(self, ctx, gamma, sampler, rng) -> Draft:
+        ctx.detail = True  # it reads the logits itself
         draft = super().propose(ctx, gamma, sampler, rng)
         return replace(draft, q=torch.softmax(draft.logits, -1)) if len(draft) else draft
 
