@@ -21,9 +21,11 @@ from specviz.models.pack import weight_of
 from specviz.models.sources import file_hash
 from specviz.models.target import Target
 
-FORM = ("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "attention_bias", "qk_norm")
-ROPE = ("rms_eps", "rope_theta", "rope_scaling")
+# What two heads have in common if one can go on from the other.
+SIZES = ("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "attention_bias", "qk_norm")
+FORM = (*SIZES, "rms_eps", "rope_theta", "rope_scaling")
 LOUD = 1.5  # how strongly a row finds itself among all others
+# Entries of a draft model's config that say nothing of its layers.
 NOT_FORM = ("transformers_version", "dtype", "architectures", "draft_vocab_size", "name_or_path", "specviz")
 ROW_SIZE = 2.0**10  # of every entry: far above any eps, and its root mean square is exact
 
@@ -120,7 +122,7 @@ def begin_as_head(head: Head, other: Head) -> None:
     mine, theirs = head.config, other.config
     trained = ("mtp-reversed", "normed", False, mine.hidden_layers[-1:])
     like_ours = (theirs.combine, theirs.feedback, theirs.zero_first_embedding, theirs.hidden_layers) == trained
-    same = all(getattr(mine, name) == getattr(theirs, name) for name in (*FORM, *ROPE))
+    same = all(getattr(mine, name) == getattr(theirs, name) for name in FORM)
     if not like_ours or not same or hasattr(other, "lm_head") or hasattr(other, "embed_tokens"):
         raise UserError(
             "--begin-as holds no head that this one can begin as; give what `train mtp` has written for this target."
