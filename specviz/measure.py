@@ -56,8 +56,8 @@ def compare(
         result = replace(result, plain=(*result.plain, laps[True]), speculative=(*result.speculative, laps[False]))
         yield result
     if phases:
-        phased = list(_steps(target, drafter, prompt, timed, should_stop, phases=True))
-        plain_phased = list(_steps(target, Plain(), prompt, timed, should_stop, phases=True))
+        phased = list(undetailed(target, drafter, prompt, timed, should_stop, phases=True))
+        plain_phased = list(undetailed(target, Plain(), prompt, timed, should_stop, phases=True))
         yield replace(result, phases=where_time_goes(phased, plain_phased))
 
 
@@ -71,7 +71,7 @@ def _run(
     prefill_s = 0.0
     synchronise(target.device)
     started = perf_counter()
-    for step in _steps(target, drafter, prompt, settings, should_stop):
+    for step in undetailed(target, drafter, prompt, settings, should_stop):
         prefill_s += step.prefill_s or 0.0
         seconds.append(perf_counter() - started - prefill_s)
         tokens.extend(step.committed)
@@ -82,12 +82,13 @@ def _run(
     return tokens, Lap(tuple(seconds), tuple(texts))
 
 
-def _steps(
+def undetailed(
     target: Target,
     drafter: Drafter,
     prompt: Sequence[int],
     settings: Settings,
-    should_stop: Callable[[], bool],
+    should_stop: Callable[[], bool] = lambda: False,
+    *,
     phases: bool = False,
 ) -> Iterator[Step]:
     """Decode without recording; raises Cancelled after the step in which `should_stop()` turned true."""

@@ -27,6 +27,7 @@ from specviz.models.devices import describe
 from specviz.models.heads import cached_layers, share, stored_bytes
 from specviz.models.pack import is_packed
 from specviz.models.placement import places
+from specviz.models.target import Target
 from specviz.prompts import Turn, check_text, conversation, encode
 from specviz.trace import Run, Step
 
@@ -63,6 +64,17 @@ class Prepared:
             should_stop=should_stop,
         )
 
+    def asking(self, prompt: str, history: Sequence[Turn] = ()) -> Prepared:
+        """The same with another prompt. Raises UserError for one that can't be decoded."""
+        target, run = self.loaded.target, self.run
+        ids = encode(target, prompt, raw=not run.chat_template, history=history)
+        check_prompt(target, ids)
+        before = _room(target, self.prompt, self.settings)
+        notes = [note for note in run.notes if note not in before]
+        text = conversation(prompt, raw=not run.chat_template, history=history)
+        asked = replace(run, prompt=tuple(ids), prompt_text=text, notes=(*notes, *_room(target, ids, self.settings)))
+        return replace(self, prompt=ids, run=asked)
+
 
 def prepare(
     loaded: Loaded,
@@ -98,11 +110,7 @@ def prepare(
     lossless = settings.rule in LOSSLESS or drafter_kind == "plain" or settings.gamma == 0
     notes += [] if lossless else [_lossy(settings)]
     notes += _shallow(parts, settings, drafter_settings)
-    room = settings.max_new_tokens if target.max_tokens is None else target.max_tokens - len(ids) + 1
-    if 0 < room < settings.max_new_tokens:
-        notes.append(
-            f"{target.name} holds {target.max_tokens} tokens, so at most {room} new ones fit after this prompt."
-        )
+    notes += _room(target, ids, settings)
     stop_tokens = target.stop_tokens if settings.stop_tokens is None else settings.stop_tokens
     run = Run(
         target=target.name,
@@ -137,6 +145,14 @@ def prepare(
         notes=tuple(notes),
     )
     return Prepared(loaded, drafter, ids, settings, run)
+
+
+def _room(target: Target, prompt: Sequence[int], settings: Settings) -> list[str]:
+    """What has to be said where not all new tokens fit after the prompt."""
+    room = settings.max_new_tokens if target.max_tokens is None else target.max_tokens - len(prompt) + 1
+    if not 0 < room < settings.max_new_tokens:
+        return []
+    return [f"{target.name} holds {target.max_tokens} tokens, so at most {room} new ones fit after this prompt."]
 
 
 def _lossy(settings: Settings) -> str:

@@ -25,12 +25,14 @@ ENGINE_HALF = (
 )
 ANALYSIS_HALF = (
     ("errors",),
-    ("trace",),
-    ("comparison",),
-    ("metrics", "theory", "golden"),
+    ("trace", "drafter_settings"),
+    ("comparison", "presets"),
+    ("metrics", "theory"),
+    ("golden", "golden_options", "synthetic", "acceptance_record"),
     ("figures", "replay", "connect"),
 )
-BOTH_HALVES = ("ui", "cli", "commands", "summary", "__main__", "workloads")  # these may import anything
+# These may import anything.
+BOTH_HALVES = ("ui", "cli", "commands", "summary", "__main__", "workloads", "batch", "planning", "serving", "report")
 
 PARTS = {part for half in (ENGINE_HALF, ANALYSIS_HALF, (BOTH_HALVES,)) for line in half for part in line}
 HEAVY = ("torch", "transformers")  # what the analysis half does without

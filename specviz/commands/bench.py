@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
-from specviz import bench, loaded
+from specviz import bench, loaded, trace
 from specviz.commands.common import drafter_settings, load, progress, say, settle_drafter, settled_gamma
 from specviz.commands.drafting import from_path
+from specviz.decoding.sampling import Sampler
 from specviz.drafters import make_drafter
 from specviz.errors import UserError
 from specviz.models.load import load_model
 from specviz.presets import DrafterPreset, ModelSource, pairing
 from specviz.prompts import encode
+from specviz.trace import Trace
 from specviz.workloads import runner, summary, table
 from specviz.workloads.arms import Arm, arms, untried, usual_settings
-from specviz.workloads.prompts import load_prompts
 from specviz.workloads.results import Result, Results
+from specviz.workloads.suites import Suite, load_suite, sample
 
 
 def command(options: argparse.Namespace) -> None:
@@ -71,21 +78,24 @@ class Group(NamedTuple):
 
 
 def suite(options: argparse.Namespace) -> None:
-    """Drafters at every setting over a suite's prompts; goes on where the --out file ends."""
+    """Drafters at every setting over suites' prompts; goes on where the --out file ends."""
     plan = read_plan(options)
     results = Results(options.out)
     groups = read_arms(options)
-    total = sum(len(group.arms) for group in groups) * len(plan.prompts)
+    arms_in_all = sum(len(group.arms) for group in groups)
     found: list[Result] = []
     known, started = len(results.all), monotonic()
     for group in groups:
         ready = load_group(options, group)
-        for result in runner.run(ready, group.arms, plan, results):
+        plan = fitting(ready, plan)
+        total = arms_in_all * len(plan.prompts)
+        for result in runner.run(ready, group.arms, plan, results, keep=keeper(options.traces)):
             found.append(result)
             if new := len(results.all) - known:
                 left = (monotonic() - started) / new * (total - len(found)) / 60
-                what = f"{result.arm.name}, {result.arm.title}, {result.prompt}: {result.speedup:.2f}x"
-                say(f"{len(found)} of {total}, about {left:.0f} min left; {what}")
+                speed = "" if result.speedup is None else f", {result.speedup:.2f}x"
+                what = f"{result.arm.name}, {result.arm.title}, {result.prompt}: AL {result.acceptance_length:.2f}"
+                say(f"{len(found)} of {total}, about {left:.0f} min left; {what}{speed}")
         del ready  # before the next one is read: a large target fits in memory only once
     assert results.header is not None
     if options.json:
@@ -98,8 +108,50 @@ def read_plan(options: argparse.Namespace) -> runner.Plan:
     repeats = 1 if options.repeats is None else options.repeats
     if min(repeats, options.max_new_tokens) < 1:
         raise UserError("--repeats and --max-new-tokens must be at least 1 here.")
-    prompts = tuple(prompt for prompt in load_prompts().values() if options.only in (None, prompt.kind))
-    return runner.Plan(options.suite, prompts, options.max_new_tokens, repeats)
+    if options.prompts is not None and options.prompts < 1:
+        raise UserError(f"--prompts is {options.prompts}; give at least 1.")
+    suites = [load_suite(name) for name in options.suite]
+    if twice := [suite.name for place, suite in enumerate(suites) if suite.name in {s.name for s in suites[:place]}]:
+        raise UserError(f"Two suites are called {twice[0]}; leave one out, or rename its file.")
+    if options.prompts is not None:
+        suites = [sample(suite, options.prompts) for suite in suites]
+    sampler = Sampler(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
+    return runner.Plan(
+        tuple(suites), options.max_new_tokens, 0 if options.untimed else repeats, sampler, seed=options.seed
+    )
+
+
+def fitting(ready: loaded.Loaded, plan: runner.Plan) -> runner.Plan:
+    """The plan without the prompts that the target can't decode, which are named."""
+    unfit = runner.unfit(ready, plan)
+    for (suite, prompt), why in unfit.items():
+        say(f"{suite}, {prompt} is left out: {why}")
+    suites = [
+        Suite(suite.name, tuple(prompt for prompt in suite.prompts if (suite.name, prompt.id) not in unfit))
+        for suite in plan.suites
+    ]
+    kept = replace(plan, suites=tuple(suite for suite in suites if suite.prompts))
+    if not kept.prompts:
+        raise UserError(f"{ready.target.name} can decode none of these prompts; choose another suite.")
+    return kept
+
+
+def keeper(folder: Path | None) -> runner.Keep:
+    """Writes the traces of every answer into the folder, if there is one; raises UserError where it can't."""
+
+    def keep(result: Result, traces: Sequence[Trace]) -> None:
+        if folder is None:
+            return
+        arm = sha256(trace.dump(trace.plain(result.arm)).encode()).hexdigest()[:8]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for turn, answer in enumerate(traces, 1):
+                name = f"{result.suite}-{result.prompt}-{result.arm.kind}-{result.arm.gamma}-{arm}-{turn}.jsonl"
+                trace.write(answer, folder / re.sub(r"[^\w.+-]", "_", name))
+        except OSError as error:
+            raise UserError(f"The traces can't be written to {folder} ({error.strerror}).") from error
+
+    return keep
 
 
 def read_arms(options: argparse.Namespace) -> list[Group]:

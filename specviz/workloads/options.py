@@ -10,9 +10,8 @@ import yaml
 
 from specviz.errors import UserError
 from specviz.presets import Setting, check_drafter
-from specviz.workloads.prompts import KINDS
+from specviz.workloads.prompts import WORKLOADS
 
-SUITES = ("own",)
 PROMPT = (
     "Write a Python function that returns the sum of a list of numbers. Then write the same function again with type "
     "hints, and once more with a docstring."
@@ -23,11 +22,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add all that `bench` takes besides the options that name a model and a drafter, which `run` has too."""
     parser.add_argument("--against", choices=["transformers"], default="transformers")
     parser.add_argument("--prompt", default=PROMPT, help="the prompt to race on; a suite has its own")
-    parser.add_argument("--max-new-tokens", type=int, default=128, help="so many exactly: stop tokens are ignored")
+    parser.add_argument("--max-new-tokens", type=int, default=128, help="of an answer; in the race so many exactly")
     parser.add_argument("--repeats", type=int, help="timed repeats; by default 7, in a suite 1 for each prompt")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, nothing else there")
     suite = parser.add_argument_group("suite", "measure drafters and their settings over many prompts")
-    suite.add_argument("--suite", choices=SUITES, help="own: the prompts that come with specviz")
+    suite.add_argument(
+        "--suite",
+        nargs="+",
+        metavar="NAME",
+        help=f"own: the prompts that come with specviz; one workload of them: {', '.join(WORKLOADS)}; or a file: JSONL "
+        "(Spec-Bench, MT-bench, SPEED-Bench, or with a prompt or turns in each row), CSV or text",
+    )
+    suite.add_argument("--prompts", type=int, metavar="N", help="of each suite a sample, spread over its workloads")
     suite.add_argument(
         "--drafters",
         nargs="+",
@@ -39,8 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     suite.add_argument("--gammas", type=numbers, default="1,2,3,5", metavar="N,...", help="draft lengths of chains")
     suite.add_argument("--trees", type=numbers, default=(), metavar="N,...", help="also trees, of so many nodes")
     suite.add_argument("--depths", type=numbers, default="3", metavar="N,...", help="depths of trees")
-    suite.add_argument("--only", choices=KINDS, metavar="KIND", help=f"prompts of one kind: {', '.join(KINDS)}")
+    suite.add_argument("--untimed", action="store_true", help="count what is accepted, and time nothing")
+    suite.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
+    suite.add_argument("--top-k", type=int, default=0, help="0 is off")
+    suite.add_argument("--top-p", type=float, default=1.0, help="1 is off")
+    suite.add_argument("--seed", type=int, default=0)
     suite.add_argument("--out", type=Path, metavar="F.jsonl", help="keep results there; what it holds is not redone")
+    suite.add_argument("--traces", type=Path, metavar="FOLDER", help="also keep a trace of every answer there")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from specviz.errors import UserError
 from specviz.presets import PRESETS, read_entry, read_file
 
-KINDS = (
+WORKLOADS = (
     "chat",
     "question",
     "code",
@@ -21,16 +21,37 @@ KINDS = (
     "list",
     "letter",
     "story",
+    "multi-turn",
 )
+LENGTHS = ("short", "medium", "long")
+MEDIUM, LONG = 200, 800  # characters from which on a prompt is of medium length, or long
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A user turn that is answered in a suite."""
+    """What is asked in a suite: the user's turns, of which each is answered before the next is asked.
+
+    `workload`: what kind of work it is, one of WORKLOADS for the project's own prompts; users' files have others.
+    """
 
     id: str
-    kind: str  # one of KINDS
-    text: str
+    workload: str
+    turns: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """All turns, with a blank line between them."""
+        return "\n\n".join(self.turns)
+
+    @property
+    def length(self) -> str:
+        """One of LENGTHS, by the characters of all turns together: below 200, below 800, or more.
+
+        Characters need no tokenizer, so the same prompt is as long for every target. English text has about four to a
+        token, so that the bounds lie near 50 and 200 tokens.
+        """
+        characters = sum(map(len, self.turns))
+        return LENGTHS[(characters >= MEDIUM) + (characters >= LONG)]
 
 
 def load_prompts(path: Path = PRESETS / "prompts.yaml") -> dict[str, Prompt]:
@@ -42,10 +63,16 @@ def load_prompts(path: Path = PRESETS / "prompts.yaml") -> dict[str, Prompt]:
 
 
 def _prompt(raw: object, where: str) -> Prompt:
-    entry = read_entry(raw, where, {"id": str, "kind": str, "text": str})
-    where = f"{where} ({entry['id']})"
-    if entry["kind"] not in KINDS:
-        raise UserError(f"{where}: unknown kind {entry['kind']!r}, so make it one of: {', '.join(KINDS)}.")
-    if not entry["text"].strip():
-        raise UserError(f"{where}: its text is empty, so write one.")
-    return Prompt(**entry)
+    entry = read_entry(raw, where, {"id": str, "workload": str}, optional={"text": str, "turns": list})
+    id, workload = entry["id"], entry["workload"]
+    where = f"{where} ({id})"
+    if workload not in WORKLOADS:
+        raise UserError(f"{where}: unknown workload {workload!r}, so make it one of: {', '.join(WORKLOADS)}.")
+    if ("text" in entry) == ("turns" in entry):
+        raise UserError(f"{where} needs either 'text' (one turn) or 'turns' (several), so give one of them.")
+    turns = tuple(entry["turns"] if "turns" in entry else [entry["text"]])
+    if "turns" in entry and len(turns) < 2:
+        raise UserError(f"{where}: 'turns' must list at least two, so add one or write 'text'.")
+    if not all(isinstance(turn, str) and turn.strip() for turn in turns):
+        raise UserError(f"{where}: a turn is empty or no text, so write it.")
+    return Prompt(id, workload, turns)

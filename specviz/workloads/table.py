@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from specviz.workloads.results import Header, Result
-from specviz.workloads.summary import OfKind, Row, best, by_prompt_kind, rows
+from specviz.workloads.summary import Row, best, by_workload, rows
 
 COLUMNS = (
     "drafter",
     "setting",
     "AL",
-    "tok/pass",
+    "95 %",
+    "AL by request",
     "c",
     "v",
     "speed-up",
@@ -22,76 +23,97 @@ COLUMNS = (
     "",
 )
 LEGEND = """\
-AL: acceptance length over all verify passes. tok/pass: tokens per pass. c: drafting a token, v: a verify pass, both
-over a plain pass. speed-up: over plain decoding, median of the prompts. predicted: AL / (v + gamma used * c); of it:
-measured over predicted. outside: share of a step outside models' forward passes. The best settings are chosen on these
-same prompts."""
+AL: acceptance length over all verify passes (step-weighted), with the bootstrap interval over the prompts; by request:
+the mean of the prompts' own. c: drafting a token, v: a verify pass, both over a plain pass. speed-up: over plain
+decoding, median of the prompts. predicted: AL / (v + gamma used * c); of it: measured over predicted. outside: share of
+a step outside models' forward passes. The best settings are chosen on these same prompts."""
 
 
 def render(header: Header, results: Sequence[Result]) -> str:
-    """All that a suite found: every arm, the best of each drafter, and those on every kind of prompt."""
+    """All that was found: every arm, the best of each drafter, and those on every workload."""
     measured = rows(results)
     chosen = best(measured)
     parts = [describe(header), _table([COLUMNS, *map(cells, measured)])]
     if len(measured) > len(chosen):
         parts.append(f"The best of each drafter:\n\n{_table([COLUMNS, *map(cells, chosen.values())])}")
-    kinds = {name: by_prompt_kind(results, row.arm) for name, row in chosen.items()}
-    parts.append(f"By kind of prompt, acceptance length and speed-up:\n\n{_table(_by_kind(kinds))}")
-    return "\n\n".join([*parts, *identity(measured), LEGEND])
+    parts.append(f"By workload, acceptance length and speed-up:\n\n{_table(_by_workload(results, chosen))}")
+    return "\n\n".join([*parts, *identity(measured), *outgrown(results), LEGEND])
 
 
 def describe(header: Header) -> str:
     """What was measured where, in a sentence or two; the device's name tells its threads."""
     load = f" Load averages at the start: {', '.join(f'{value:.2f}' for value in header.load)}." if header.load else ""
+    drawn = "greedy" if header.temperature == 0 else f"temperature {header.temperature:g}, seed {header.seed}"
     times = "once" if header.repeats == 1 else f"{header.repeats} times"
+    how = f"every prompt timed {times} with plain decoding beside it" if header.timed else "acceptance alone, untimed"
     return (
-        f"{header.target}, {header.dtype} on {header.device}; greedy, {header.max_new_tokens} tokens, every "
-        f"prompt timed {times} with plain decoding beside it.{load}"
+        f"{header.target}, {header.dtype} on {header.device}; {drawn}, answers of at most {header.max_new_tokens} "
+        f"tokens, {how}.{load}"
     )
 
 
 def identity(measured: Sequence[Row]) -> list[str]:
-    """How often outputs are plain decoding's own, over all arms; nothing where they all are."""
-    prompts = sum(row.prompts for row in measured)
+    """How often outputs are plain decoding's own, over all arms; nothing where none was compared."""
+    compared = sum(row.compared for row in measured)
     same, near = sum(row.identical for row in measured), sum(row.near_ties for row in measured)
-    if same == prompts:
+    if not compared:
+        return []
+    if same == compared:
         return ["All outputs are plain decoding's, token by token."]
     return [
-        f"{same} of {prompts} outputs are plain decoding's, token by token; {near} part from it at a near tie in this "
-        f"number format, {prompts - same - near} elsewhere."
+        f"{same} of {compared} outputs are plain decoding's, token by token; {near} part from it at a near tie in this "
+        f"number format, {compared - same - near} elsewhere."
     ]
 
 
+def outgrown(results: Sequence[Result]) -> list[str]:
+    """Which conversations the target could not hold to their end."""
+    cut = dict.fromkeys(result.prompt for result in results if len(result.answers) < result.turns)
+    return [f"Cut short, as the target could hold no more turns: {', '.join(cut)}."] if cut else []
+
+
 def cells(row: Row) -> tuple[str, ...]:
-    low, high = row.quartiles
     return (
         row.arm.name,
         row.arm.title,
         f"{row.acceptance_length:.2f}",
-        f"{row.tokens_per_pass:.2f}",
-        _number(row.cost_ratio, ".3f"),
-        _number(row.verify_cost, ".2f"),
-        f"{row.speedup:.2f}",
-        f"{low:.2f}-{high:.2f}",
-        _number(row.predicted, ".2f"),
-        _number(row.of_predicted, ".2f"),
-        _number(row.outside, ".1%"),
-        row.verdict,
+        span(row.acceptance_interval),
+        f"{row.request_acceptance_length:.2f}",
+        number(row.cost_ratio, ".3f"),
+        number(row.verify_cost, ".2f"),
+        number(row.speedup, ".2f"),
+        span(row.quartiles),
+        number(row.predicted, ".2f"),
+        number(row.of_predicted, ".2f"),
+        number(row.outside, ".1%"),
+        row.verdict or "",
     )
 
 
-def _by_kind(kinds: dict[str, list[OfKind]]) -> list[tuple[str, ...]]:
-    """A line for each kind of prompt, a column for each drafter."""
-    names = list(dict.fromkeys(entry.kind for entries in kinds.values() for entry in entries))
-    lines = [("kind", *kinds)]
-    for name in names:
-        found = [next((entry for entry in entries if entry.kind == name), None) for entries in kinds.values()]
-        lines.append((name, *(f"{e.acceptance_length:.2f} {e.speedup:.2f}x" if e else "n/a" for e in found)))
+def _by_workload(results: Sequence[Result], chosen: Mapping[str, Row]) -> list[tuple[str, ...]]:
+    """A line for each workload, a column for each drafter at its best setting."""
+    found = by_workload(results)
+    suites = {place.suite for place in found}
+    lines = [("workload", *chosen)]
+    for place, measured in found.items():
+        of_arm = [next((each for each in measured if each.arm == row.arm), None) for row in chosen.values()]
+        name = place.workload if len(suites) == 1 else f"{place.suite}: {place.workload}"
+        lines.append((name, *map(_brief, of_arm)))
     return lines
 
 
-def _number(value: float | None, form: str) -> str:
+def _brief(row: Row | None) -> str:
+    if row is None:
+        return "n/a"
+    return f"{row.acceptance_length:.2f}" + ("" if row.speedup is None else f" {row.speedup:.2f}x")
+
+
+def number(value: float | None, form: str) -> str:
     return "n/a" if value is None else f"{value:{form}}"
+
+
+def span(interval: tuple[float, float] | None) -> str:
+    return "n/a" if interval is None else f"{interval[0]:.2f}-{interval[1]:.2f}"
 
 
 def _table(lines: Iterable[Sequence[str]]) -> str:

@@ -20,7 +20,12 @@ def parse(*arguments: str) -> argparse.Namespace:
 
 def test_defaults_leave_the_race_against_transformers_as_it_was():
     options = parse()
-    assert options.suite is None and options.against == "transformers" and options.repeats is None
+    assert (
+        options.suite is None
+        and options.temperature == 0
+        and options.against == "transformers"
+        and options.repeats is None
+    )
     assert options.gammas == (1, 2, 3, 5) and options.trees == () and options.depths == (3,)
 
 

@@ -8,21 +8,26 @@ from itertools import islice
 
 import pytest
 import torch
-from suites import PROMPTS, plan, tiny_loaded
+from suites import PROMPTS, SUITE, TALK, plan, tiny_loaded
 
-from specviz import metrics, runs
+from specviz import measure, metrics, trace
 from specviz.commands import bench
 from specviz.decoding.engine import decode
-from specviz.errors import UserError
+from specviz.decoding.sampling import Sampler
+from specviz.errors import Cancelled, UserError
+from specviz.models.target import Target
 from specviz.presets import DrafterPreset, ModelSource, pairing
-from specviz.trace import Trace
+from specviz.prompts import Turn, encode
 from specviz.workloads import runner
 from specviz.workloads.arms import Arm
 from specviz.workloads.options import add_arguments
+from specviz.workloads.prompts import Prompt
 from specviz.workloads.results import Results
+from specviz.workloads.suites import Suite
 from specviz.workloads.summary import rows
 
 NGRAM = Arm("ngram", {"ngram_min": 1, "ngram_max": 2}, 3)
+STEP = {"prompt_tokens": 5, "depths": [2], "drafted": [2], "accepted": [1], "committed": [2]}
 
 
 @pytest.fixture(scope="module")
@@ -32,22 +37,105 @@ def loaded():
 
 def test_figures_are_those_of_the_traces(loaded):
     arms = [NGRAM, Arm("early-exit", {"exit_layer": 3}, 2)]
-    results = list(runner.run(loaded, arms, plan(), Results()))
+    kept = {}
+    results = list(
+        runner.run(loaded, arms, plan(), Results(), keep=lambda result, traces: kept.update({id(result): traces}))
+    )
     assert [(result.arm, result.prompt) for result in results] == [(a, p.id) for a in arms for p in PROMPTS]
     accepted, steps = 0, 0
     for result, prompt in zip(results, PROMPTS * 2, strict=True):
-        settings = plan().settings(result.arm.gamma)
-        prepared = runs.prepare(loaded, result.arm.kind, result.arm.settings, prompt.text, settings)
-        trace = Trace(prepared.run, tuple(prepared.steps()))
-        expected = metrics.acceptance(trace)
-        assert len(trace.tokens) == result.tokens == 40
+        [run] = kept[id(result)]
+        expected = metrics.acceptance(run)
+        assert run.run.prompt_text == prompt.text and list(run.run.prompt) == encode(loaded.target, prompt.text)
+        assert len(run.tokens) == result.tokens <= 40
         assert result.acceptance_length == expected.acceptance_length == result.phases.acceptance_length
-        assert (result.steps, result.accepted) == (expected.steps, expected.accepted)
-        assert result.divergence is None and 0 < result.outside < 1
+        assert (result.steps, result.accepted, result.drafted) == (expected.steps, expected.accepted, expected.drafted)
+        assert result.identical is True and result.divergence is None and 0 < result.outside < 1
         if result.arm == NGRAM:
             accepted, steps = accepted + expected.accepted, steps + expected.steps
+            pooled = rows([result])[0].survival
+            assert pooled == expected.survival[: len(pooled)]
     assert accepted > 0, "a prompt on which nothing is accepted would show little"
     assert rows(results)[0].acceptance_length == 1 + accepted / steps
+
+
+def test_an_answer_ends_where_the_target_ends_it_and_is_timed_to_the_same_length(loaded, monkeypatch):
+    """What would follow a stop token is no answer, and counts neither as accepted nor as time."""
+    prompt = Suite("own", PROMPTS[:1])
+    [whole] = runner.run(loaded, [NGRAM], plan(prompt), Results())
+    traces = []
+    [_] = runner.run(loaded, [NGRAM], plan(prompt), Results(), keep=lambda _, kept: traces.extend(kept))
+    third = traces[0].tokens[2]
+    assert third not in traces[0].tokens[:2] and whole.tokens == 40
+    monkeypatch.setattr(Target, "stop_tokens", frozenset({third}))
+    lengths = []
+    monkeypatch.setattr(measure, "decode", lambda *given, **options: logged(lengths, *given, **options))
+    [result] = runner.run(loaded, [NGRAM], plan(prompt), Results())
+    assert result.tokens == 3 and lengths[-5:] == [3] * 5, "counted, timed twice, watched twice"
+
+
+def logged(lengths, target, drafter, prompt, settings, **options):
+    steps = list(decode(target, drafter, prompt, settings, **options))
+    lengths.append(sum(len(step.committed) for step in steps))
+    return iter(steps)
+
+
+def test_each_turn_is_asked_after_the_targets_own_answers(loaded):
+    traces = []
+    [result] = runner.run(
+        loaded, [NGRAM], plan(Suite("talks", (TALK,)), tokens=12), Results(), keep=lambda _, kept: traces.extend(kept)
+    )
+    assert [answer.prompt_tokens for answer in result.answers] == [len(trace.run.prompt) for trace in traces]
+    history = []
+    for text, one in zip(TALK.turns, traces, strict=True):
+        assert list(one.run.prompt) == encode(loaded.target, text, history=history)
+        history.append(Turn(text, one.text))
+    assert (result.turns, len(result.answers), result.workload) == (3, 3, "multi-turn")
+    assert result.accepted == sum(metrics.acceptance(one).accepted for one in traces)
+    assert result.phases.acceptance_length == pytest.approx(result.acceptance_length)
+
+
+def test_a_conversation_that_outgrows_the_target_ends_early_and_says_so(loaded, monkeypatch):
+    room = len(encode(loaded.target, TALK.turns[0])) + 8
+    monkeypatch.setattr(Target, "max_tokens", room)
+    [result] = runner.run(loaded, [NGRAM], plan(Suite("talks", (TALK,)), tokens=6), Results())
+    assert result.turns == 3 and len(result.answers) == 1
+
+
+def test_prompts_that_the_target_cannot_hold_are_found_before_anything_is_measured(loaded, monkeypatch):
+    long = Prompt("long", "story", ("word " * 500,))
+    monkeypatch.setattr(Target, "max_tokens", 100)
+    found = runner.unfit(loaded, plan(Suite("own", (*PROMPTS, long))))
+    assert list(found) == [("own", "long")] and "100" in found["own", "long"]
+    kept = bench.fitting(loaded, plan(Suite("own", (*PROMPTS, long)), Suite("other", (long,))))
+    assert [(suite.name, suite.prompts) for suite in kept.suites] == [("own", PROMPTS)]
+    with pytest.raises(UserError, match="can decode none of these prompts"):
+        bench.fitting(loaded, plan(Suite("other", (long,))))
+
+
+def test_untimed_counts_the_same_and_times_nothing(loaded):
+    timed = list(runner.run(loaded, [NGRAM], plan(), Results()))
+    counted = list(runner.run(loaded, [NGRAM], plan(repeats=0), Results()))
+    assert [result.answers for result in counted] == [result.answers for result in timed]
+    assert {(r.plain_s, r.phases, r.outside, r.identical, r.speedup) for r in counted} == {((), None, None, None, None)}
+
+
+def test_sampled_outputs_are_drawn_anew_with_the_seed_and_not_compared(loaded):
+    def sampled(seed):
+        settings = {"sampler": Sampler(temperature=1.0), "seed": seed, "tokens": 20}
+        return list(runner.run(loaded, [NGRAM], plan(**settings), Results()))
+
+    answers = [[result.answers for result in sampled(seed)] for seed in (1, 1, 2)]
+    assert answers[0] == answers[1] != answers[2]
+    assert all(result.identical is None and result.speedup for result in sampled(1))
+
+
+def test_stopping_ends_it_within_a_step_and_keeps_what_there_is(loaded):
+    results, steps = Results(), []
+    stop = lambda: steps.append(1) or len(results.all) == 1  # noqa: E731
+    with pytest.raises(Cancelled):
+        list(runner.run(loaded, [NGRAM], plan(), results, should_stop=stop))
+    assert [result.prompt for result in results.all] == ["copy"] and not loaded.lock.locked()
 
 
 def test_plain_and_speculative_take_turns_at_going_first(loaded, monkeypatch):
@@ -58,11 +146,12 @@ def test_plain_and_speculative_take_turns_at_going_first(loaded, monkeypatch):
         assert options["detail"] is False
         return decode(target, drafter, *rest, **options)
 
-    monkeypatch.setattr(runner, "decode", logged)
+    monkeypatch.setattr(measure, "decode", logged)
     [first, second, _] = runner.run(loaded, [NGRAM], plan(repeats=2), Results())
-    watched = ["phased ngram", "phased plain"]
+    counted, watched = "ngram", ["phased ngram", "phased plain"]
     ahead, behind = ["plain", "ngram", "ngram", "plain"], ["ngram", "plain", "plain", "ngram"]
-    assert log == ["ngram", "plain", *ahead, *watched, *behind, *watched, *ahead, *watched]
+    each = [[counted, *times, *watched] for times in (ahead, behind, ahead)]
+    assert log == ["ngram", "plain", *each[0], *each[1], *each[2]]
     assert len(first.plain_s) == len(second.speculative_s) == 2
 
 
@@ -78,17 +167,17 @@ def test_what_was_interrupted_goes_on_where_it_stopped(loaded, tmp_path):
     assert file.read_bytes().startswith(whole) and len(file.read_text().splitlines()) == 1 + 6
     before = file.read_bytes()
     assert list(runner.run(loaded, arms, plan(), Results(file))) == found and file.read_bytes() == before
-    reworded = (replace(PROMPTS[0], text="another text"), *PROMPTS[1:])
+    reworded = Suite("own", (replace(PROMPTS[0], turns=("another text",)), *PROMPTS[1:]))
     list(runner.run(loaded, arms[:1], plan(reworded), Results(file)))
     assert len(file.read_text().splitlines()) == 1 + 7, "a prompt that was changed is measured anew"
+    list(runner.run(loaded, arms[:1], plan(SUITE, Suite("mine", PROMPTS[:1])), Results(file)))
+    assert len(file.read_text().splitlines()) == 1 + 8, "the same prompt of another suite is another"
 
 
 def test_results_of_other_circumstances_are_not_mixed(loaded, tmp_path):
     file = tmp_path / "results.jsonl"
     next(runner.run(loaded, [NGRAM], plan(), Results(file)))
-    with pytest.raises(
-        UserError, match=r"another max new tokens \(40\) than this run \(8\); choose another --out file"
-    ):
+    with pytest.raises(UserError, match=r"another max new tokens \(40\) than this run \(8\); choose another file"):
         next(runner.run(loaded, [NGRAM], plan(tokens=8), Results(file)))
 
 
@@ -99,9 +188,10 @@ def test_results_of_other_circumstances_are_not_mixed(loaded, tmp_path):
         b"a line\nand another\n",
         b"a line\nand another that does not end",
         b'{"id": 1}\n{"id": 2}',
-        b'{"schema": 1, "run": {}}\n',
-        b'{"schema": 1, "text": "a run that was kept without an end of its line"}',
-        b'{"schema": 1, "header": {}}\n{"result": ',
+        b'{"schema": 2, "run": {}}\n',
+        b'{"schema": 1, "header": {}}\n',
+        b'{"schema": 2, "text": "a run that was kept without an end of its line"}',
+        b'{"schema": 2, "header": {}}\n{"result": ',
     ],
 )
 def test_somebody_elses_file_is_left_alone(tmp_path, content):
@@ -122,13 +212,17 @@ def test_a_header_that_was_cut_off_is_begun_anew(loaded, tmp_path):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        ({"speculative_s": [0.0]}, "tokens, steps and times are not all above 0"),
-        ({"plain_s": [-1.0]}, "tokens, steps and times are not all above 0"),
-        ({"steps": -1}, "tokens, steps and times are not all above 0"),
-        ({"tokens": 0}, "tokens, steps and times are not all above 0"),
-        ({"accepted": -1}, "tokens, steps and times are not all above 0"),
+        ({"speculative_s": [0.0]}, "its times are not all above 0"),
+        ({"plain_s": [-1.0]}, "its times are not all above 0"),
         ({"plain_s": []}, "not as many of one kind as of the other"),
-        ({"kind": "opera"}, "no prompt is of the kind 'opera'"),
+        ({"length": "vast"}, "no prompt is 'vast'"),
+        ({"answers": []}, "its steps and tokens do not fit together"),
+        ({"answers": [STEP | {"accepted": [3]}]}, "its steps and tokens do not fit together"),
+        ({"answers": [STEP | {"accepted": [-1]}]}, "its steps and tokens do not fit together"),
+        ({"answers": [STEP | {"committed": [0], "accepted": [0]}]}, "its steps and tokens do not fit together"),
+        ({"answers": [STEP | {"depths": [2, 2]}]}, "its steps and tokens do not fit together"),
+        ({"answers": [STEP | {"drafted": [1]}]}, "its steps and tokens do not fit together"),
+        ({"answers": [STEP | {"prompt_tokens": 0}]}, "its steps and tokens do not fit together"),
         ({"arm": {"kind": "oracle", "settings": {}, "gamma": 1, "weights": {}}}, "unknown kind 'oracle'"),
     ],
 )
@@ -208,7 +302,7 @@ def test_a_drafter_that_is_named_by_its_path_goes_before_the_sources_of_presets(
 
 def test_the_command_prints_one_object_and_counts_down(loaded, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(bench, "load", lambda options: loaded)
-    monkeypatch.setattr(bench, "load_prompts", lambda: {prompt.id: prompt for prompt in PROMPTS})
+    monkeypatch.setattr(bench, "load_suite", lambda name: SUITE if name == "own" else Suite(name, PROMPTS[2:]))
     drafters = ["--drafters", "plain", "ngram:ngram_max=2", "--max-new-tokens", "8"]
     bench.command(asked(*drafters, "--out", str(tmp_path / "r.jsonl"), "--json"))
     out, err = capsys.readouterr()
@@ -220,6 +314,27 @@ def test_the_command_prints_one_object_and_counts_down(loaded, monkeypatch, tmp_
     ]
     assert said["rows"][1]["arm"]["settings"] == {"ngram_min": 1, "ngram_max": 2}
     assert said["header"]["threads"] == torch.get_num_threads() and "9 of 9, about 0 min left" in err
-    bench.command(asked(*drafters, "--only", "story"))
+    bench.command(asked(*drafters, "--suite", "story", "--untimed"))
     out, err = capsys.readouterr()
-    assert "1.00" in out and "story" in out and "editing" not in out and "3 of 3" in err
+    assert "story" in out and "editing" not in out and "acceptance alone, untimed" in out and "3 of 3" in err
+    with pytest.raises(UserError, match="Two suites are called own"):
+        bench.command(asked(*drafters, "--suite", "own", "own"))
+    for wrong in (["--prompts", "0"], ["--repeats", "0"], ["--max-new-tokens", "0"]):
+        with pytest.raises(UserError, match="at least 1"):
+            bench.command(asked(*drafters, *wrong))
+
+
+def test_every_answer_is_kept_as_a_trace_from_which_the_figures_can_be_had_again(loaded, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(bench, "load", lambda options: loaded)
+    monkeypatch.setattr(bench, "load_suite", lambda name: Suite("a/suite", (*PROMPTS, TALK)))
+    out = tmp_path / "r.jsonl"
+    arguments = ["--drafters", "ngram:ngram_max=2", "--max-new-tokens", "8", "--untimed", "--out", str(out)]
+    bench.command(asked(*arguments, "--traces", str(tmp_path / "traces")))
+    capsys.readouterr()
+    files = sorted((tmp_path / "traces").iterdir())
+    assert len(files) == 2 * (3 + 3)
+    of_three = [trace.read(file) for file in files if "-ngram-3-" in file.name]
+    accepted = sum(metrics.acceptance(one).accepted for one in of_three)
+    steps = sum(metrics.acceptance(one).steps for one in of_three)
+    row = next(row for row in rows(Results(out).all) if row.arm.gamma == 3)
+    assert row.acceptance_length == 1 + accepted / steps

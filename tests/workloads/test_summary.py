@@ -3,31 +3,44 @@
 import json
 
 import pytest
+from suites import HEADER, answer, result
 
-from specviz.comparison import Divergence, Phases
+from specviz.comparison import Divergence
 from specviz.workloads import summary, table
 from specviz.workloads.arms import Arm
-from specviz.workloads.results import Header, Result
-from specviz.workloads.summary import best, by_prompt_kind, rows
+from specviz.workloads.summary import Place, best, by_workload, rows
 
 ONE, TWO, PLAIN = Arm("ngram", {"ngram_max": 3}, 1), Arm("ngram", {"ngram_max": 3}, 2), Arm("plain", {}, 1)
-HEADER = Header("own", "tiny", "abc", "cpu, 1 thread", "float32", 1, {}, 100, 1, "2026-01-01", (0.5, 0.25, 0.0))
 
 
-def result(arm, prompt, speedup, accepted=50, steps=50, kind="code", c=0.1, v=1.2, length=2.1, **changed) -> Result:
-    """100 tokens, plain at one second each; what acceptance promises is 2.1 / (1.2 + 2 * 0.1) = 1.5."""
-    phases = Phases(0.1, 0.2, 0.3, 0.4, 0.5, cost_ratio=c, verify_cost=v, gamma_used=2.0, acceptance_length=length)
-    values = {"outside": 0.04, "divergence": None, **changed}
-    return Result(arm, prompt, prompt, kind, 100, steps, accepted, (1.0,), (1 / speedup,), phases, **values)
-
-
-def test_acceptance_is_pooled_and_speed_is_a_median():
-    results = [result(ONE, "a", 1.0, 0, 100), result(ONE, "b", 4.0, 75, 25), result(ONE, "c", 1.25, 20, 80)]
+def test_acceptance_is_weighted_by_steps_and_by_requests_and_speed_is_a_median():
+    results = [
+        result(ONE, "a", 1.0, (0, 0, 0, 0)),
+        result(ONE, "b", 4.0, (3,)),
+        result(ONE, "c", 1.25, (1, 0)),
+    ]
     [row] = rows(results)
     assert row.prompts == 3 and row.speedup == 1.25 and row.quartiles == (1.0, 4.0)
-    assert row.acceptance_length == 1 + 95 / 205 and row.tokens_per_pass == 300 / 205
-    assert row.total_speedup == pytest.approx(300 / (100 + 25 + 80) * 1.0)
+    assert row.acceptance_length == 1 + 4 / 7
+    assert row.request_acceptance_length == pytest.approx((1 + 4 + 1.5) / 3)
+    assert row.tokens_per_pass == (4 + 4 + 3) / 7 and row.acceptance_rate == 4 / 28
+    assert row.survival == (2 / 7, 1 / 7, 1 / 7, 0.0)
+    assert row.total_speedup == pytest.approx(11 / (4 + 1 + 3 / 1.25))
     assert results[1].acceptance_length == 4.0
+    low, high = row.acceptance_interval
+    assert low == 1.0 and 1 + 4 / 7 < high <= 4.0, "a draw may hold the first prompt only, or the second"
+    assert row.request_interval[0] == 1.0 and row.request_interval[1] == 4.0
+
+
+def test_without_times_and_without_drafts_there_are_no_figures_of_them():
+    undrafted = result(PLAIN, "a", None, answers=(answer(0, 0, gamma=0),))
+    [row] = rows([undrafted])
+    assert row.speedup is row.quartiles is row.verdict is row.total_speedup is row.predicted is row.outside is None
+    assert row.acceptance_rate is None and row.survival == () and row.acceptance_length == 1.0
+    assert row.acceptance_interval is None, "one prompt tells nothing of others"
+    assert (row.identical, row.compared) == (0, 0)
+    text = table.render(HEADER, [undrafted])
+    assert "n/a" in text and "token by token" not in text
 
 
 def test_promise_and_share_of_it():
@@ -53,18 +66,28 @@ def test_quartiles_on_both_sides_of_one_are_no_clear_difference(speedups, quarti
     assert row.quartiles == pytest.approx(quartiles) and row.verdict == verdict
 
 
-def test_the_best_setting_of_each_kind_and_what_it_brings_on_each_kind_of_prompt():
+def test_the_best_setting_of_each_kind_and_what_it_brings_on_each_workload():
     results = [
         result(ONE, "a", 1.1),
-        result(TWO, "a", 1.3, 30, 70),
-        result(PLAIN, "a", 1.0, 0, 100),
+        result(TWO, "a", 1.3, (3, 0)),
+        result(PLAIN, "a", 1.0, (0,)),
         result(ONE, "b", 1.2),
-        result(TWO, "b", 1.5, 60, 40),
-        result(TWO, "c", 1.1, 10, 90, kind="story"),
+        result(TWO, "b", 1.5, (4, 2)),
+        result(TWO, "c", 1.1, (1, 0, 0), "story"),
+        result(TWO, "a", 0.9, (0, 1), suite="other"),
     ]
     chosen = best(rows(results))
     assert [(name, row.arm) for name, row in chosen.items()] == [("ngram (ngram_max 3)", TWO), ("plain", PLAIN)]
-    assert by_prompt_kind(results, TWO) == [("code", 2, 1 + 90 / 110, 1.4), ("story", 1, 1 + 10 / 90, 1.1)]
+    found = {
+        place: {row.arm.title: (row.prompts, row.acceptance_length, row.speedup) for row in each}
+        for place, each in by_workload(results).items()
+    }
+    assert list(found) == [Place("own", "code"), Place("own", "story"), Place("other", "code")]
+    assert found["own", "code"]["gamma 2"] == (2, 1 + 9 / 4, 1.4) and found["own", "code"]["-"] == (1, 1.0, 1.0)
+    assert found["own", "story"] == {"gamma 2": (1, 1 + 1 / 3, 1.1)}
+    assert found["other", "code"] == {"gamma 2": (1, 1.5, pytest.approx(0.9))}
+    untimed = [result(ONE, "a", None, (1,)), result(TWO, "a", None, (2,))]
+    assert [row.arm for row in best(rows(untimed)).values()] == [TWO], "acceptance decides where nothing was timed"
 
 
 def test_two_drafters_of_one_kind_each_keep_their_best():
@@ -85,22 +108,38 @@ def test_two_drafters_of_one_kind_each_keep_their_best():
     }
     assert {name: row.arm for name, row in best(rows(results)).items()} == best_ones
     said = summary.report(HEADER, results)
-    assert list(said["best"]) == list(said["by_prompt_kind"]) == list(best_ones)
-    assert "kind  early-exit (exit_layer 15)  early-exit (exit_layer 24)  draft-model" in table.render(HEADER, results)
+    assert list(said["best"]) == list(best_ones)
+    header = "workload  early-exit (exit_layer 15)  early-exit (exit_layer 24)  draft-model"
+    assert header in table.render(HEADER, results)
 
 
 def test_table_and_report_say_the_same():
     parted = Divergence(3, 1, 2, 0.0, near_tie=True)
-    results = [result(ONE, "a", 1.2), result(TWO, "a", 1.5, divergence=parted), result(PLAIN, "a", 1.0, c=None)]
+    results = [
+        result(ONE, "a", 1.2),
+        result(TWO, "a", 1.5, identical=False, divergence=parted),
+        result(PLAIN, "a", 1.0, c=None),
+    ]
     text = table.render(HEADER, results)
-    assert "gamma 1  2.00  2.00      0.100  1.20  1.20      1.20-1.20  1.50       0.80   4.0%     faster" in text
+    assert (
+        "gamma 1  2.00  n/a   2.00           0.100  1.20  1.20      1.20-1.20  1.50       0.80   4.0%     faster"
+        in text
+    )
     assert "2 of 3 outputs are plain decoding's, token by token; 1 part from it at a near tie" in text
+    assert "Tiny, float32 on cpu, 1 thread; greedy, answers of at most 100 tokens, every prompt timed once" in text
     assert "Load averages at the start: 0.50, 0.25, 0.00." in text and "n/a" in text
     said = json.loads(json.dumps(summary.report(HEADER, results), allow_nan=False))
     assert [row["speedup"] for row in said["rows"]] == pytest.approx([1.2, 1.5, 1.0])
     [(name, chosen), _] = said["best"].items()
     assert name == "ngram (ngram_max 3)" and chosen["arm"]["gamma"] == 2 and chosen["verdict"] == "faster"
     assert set(said["rows"][0]) - {"arm", "prompts", "verdict"} == set(summary.DEFINITIONS)
-    assert said["by_prompt_kind"][name] == [
-        {"kind": "code", "prompts": 1, "acceptance_length": 2.0, "speedup": pytest.approx(1.5)}
+    assert [(row["suite"], row["workload"], row["speedup"]) for row in said["by_workload"]] == [
+        ("own", "code", pytest.approx(speedup)) for speedup in (1.2, 1.5, 1.0)
     ]
+
+
+def test_a_conversation_that_was_cut_short_is_named():
+    whole, cut = result(ONE, "a", turns=1), result(ONE, "b", turns=3)
+    text = table.render(HEADER, [whole, cut])
+    assert "Cut short, as the target could hold no more turns: b." in text
+    assert "Cut short" not in table.render(HEADER, [whole])

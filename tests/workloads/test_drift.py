@@ -1,0 +1,66 @@
+"""What has changed between two sets of results: found where there is something, and not where there is nothing."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from suites import answer, result
+
+from specviz.workloads.arms import Arm
+from specviz.workloads.drift import ALL, compare
+
+EAGLE, NGRAM = Arm("eagle", {"source": "a"}, 3, {"head": "old"}), Arm("ngram", {"ngram_max": 3}, 5)
+RETRAINED = Arm("eagle", {"source": "b"}, 3, {"head": "new"})
+
+
+def results(arm, rate, *, workload="code", speed=1.5, seed=0, prompts=30):
+    """Answers of 20 steps each, in which every draft token is accepted with the chance `rate`."""
+    rng = random.Random(seed)
+    found = []
+    for prompt in range(prompts):
+        lengths = [next((i for i in range(4) if rng.random() > rate), 4) for _ in range(20)]
+        times = {"plain_s": (1.0,), "speculative_s": (1 / (speed * rng.uniform(0.9, 1.1)),)}
+        found.append(result(arm, f"{workload}-{prompt}", workload=workload, answers=(answer(*lengths),), **times))
+    return found
+
+
+def test_a_better_head_is_told_from_the_same_one_with_other_luck():
+    before = results(EAGLE, 0.5, seed=1)
+    same, better = compare(before, results(EAGLE, 0.5, seed=2)), compare(before, results(RETRAINED, 0.7, seed=2))
+    assert [(d.workload, d.measure) for d in same] == [(ALL, "acceptance length"), (ALL, "speed-up")]
+    assert not any(difference.is_beyond_noise for difference in same)
+    length, speed = better
+    assert length.is_beyond_noise and length.after > length.before and length.paired and length.prompts == (30, 30)
+    assert length.interval[0] <= length.after - length.before <= length.interval[1]
+    assert not speed.is_beyond_noise
+
+
+def test_figures_are_those_of_all_passes_and_of_all_seconds():
+    one = [result(NGRAM, "a", 2.0, (1, 1)), result(NGRAM, "b", 1.0, (0,)), result(NGRAM, "c", 1.0, (3, 0, 0))]
+    [length, speed] = compare(one, [replace(each, answers=(answer(4),)) for each in one])
+    assert (length.before, length.after) == (pytest.approx(1 + 5 / 6), 5.0)
+    assert speed.before == pytest.approx((4 + 1 + 6) / (2 + 1 + 6))
+    assert speed.after == pytest.approx(15 / (2.5 + 5 + 5))
+
+
+def test_workloads_and_ways_of_drafting_that_only_one_has_take_no_part():
+    one = results(EAGLE, 0.5) + results(EAGLE, 0.5, workload="story") + results(NGRAM, 0.5)
+    other = results(EAGLE, 0.5) + results(EAGLE, 0.1, workload="story", seed=4) + results(EAGLE, 0.5, workload="chat")
+    found = {(d.workload, d.measure): d for d in compare(one, other)}
+    lengths = {workload: d for (workload, measure), d in found.items() if measure == "acceptance length"}
+    assert list(lengths) == [ALL, "code", "story"] and all(d.arm == EAGLE for d in found.values())
+    assert lengths["story"].is_beyond_noise and not lengths["code"].is_beyond_noise
+    assert lengths["code"].paired and not lengths[ALL].paired, "one side has prompts that the other has not"
+    assert compare(one, results(replace(NGRAM, gamma=2), 0.5)) == []
+
+
+def test_prompts_that_were_reworded_are_no_pairs_and_too_few_give_no_interval():
+    one = results(EAGLE, 0.5, prompts=2)
+    other = [replace(each, text="reworded") for each in one]
+    length, _ = compare(one, other)
+    assert not length.paired and length.interval is None and not length.is_beyond_noise
+
+
+def test_what_was_not_timed_is_compared_by_acceptance_alone():
+    one = [replace(each, plain_s=(), speculative_s=()) for each in results(EAGLE, 0.5)]
+    assert [difference.measure for difference in compare(one, results(EAGLE, 0.5))] == ["acceptance length"]
