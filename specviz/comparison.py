@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from specviz import trace
+from specviz import theory, trace
 from specviz.errors import UserError
 
 SCHEMA = 1
@@ -63,7 +63,7 @@ class Phases:
         length, v, c, gamma = self.acceptance_length, self.verify_cost, self.cost_ratio, self.gamma_used
         if length is None or v is None or c is None or gamma is None or v + gamma * c <= 0:
             return None
-        return length / (v + gamma * c)
+        return theory.speedup(length, gamma, c, v)
 
     @property
     def break_even(self) -> float | None:
