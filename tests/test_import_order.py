@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "specviz"
 # A module may import those of its own line and of the lines above it. "decoding" is what no longer name covers:
 # the engine, where a run ends, its clock and its record.
 ENGINE_HALF = (
-    ("errors",),
+    ("errors", "theory"),
     ("drafter_settings", "trace", "comparison", "decoding.sampling", "decoding.draft", "presets", "recordings"),
     ("decoding.verify", "models", "memory", "refusals"),
     ("prompts",),
@@ -24,10 +24,10 @@ ENGINE_HALF = (
     ("loaded", "runs", "own", "bench", "training"),
 )
 ANALYSIS_HALF = (
-    ("errors",),
+    ("errors", "theory"),
     ("trace", "drafter_settings"),
     ("comparison", "presets"),
-    ("metrics", "theory"),
+    ("metrics",),
     ("golden", "golden_options", "synthetic", "acceptance_record"),
     ("figures", "replay", "connect"),
 )

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
+from specviz.metrics import DEFINITIONS
 from specviz.presets import DrafterPreset
 from specviz.ui import drafting, fields, screens
+from specviz.ui.chart import chart
 from specviz.ui.controls import Controls, Kept, Talk, preset_of
 from specviz.ui.drafting import Starts
 from specviz.ui.fields import Fields
@@ -29,6 +31,15 @@ ON_MODEL: dict[str, Any] = {
 WATCHING: dict[str, Any] = {"show_progress": "hidden", "concurrency_limit": VISITORS_AT_ONCE, **PRIVATE}
 # Few at a time, so that those who decode are left their processor.
 LOOKING: dict[str, Any] = {"show_progress": "hidden", "concurrency_id": "memory", "concurrency_limit": 2, **PRIVATE}
+CHARTS = {
+    "histogram": DEFINITIONS["histogram"] + " Passes without a draft are left out.",
+    "survival": f"Bars, survival. {DEFINITIONS['survival']} Markers, conditional. {DEFINITIONS['conditional']}",
+    "time_share": "Milliseconds per token of two further runs, plain and speculative, that were synchronised to tell "
+    "the phases apart: drafting, the target's verify passes, and deciding (accepting, rejecting, rolling back). c is "
+    "the cost of drafting a token over that of a plain step. Drafting pays while c is below (acceptance length - v) / "
+    "mean draft length, v being the cost of a verify pass over a plain step. No speed-up comes from these runs, for "
+    "synchronising slows them.",
+}
 # Said by the browser itself, so before any answer of the server; the run's end sets it back.
 STOPPING = "() => ({__type__: 'update', value: 'Stopping…', interactive: false})"
 
@@ -111,12 +122,8 @@ def _run_view(controls: Controls, asking: Asking, memory: gr.HTML) -> Screen:
     race = view("race_view.js", shown.race, elem_id="race", elem_classes="sv-card")
     with gr.Row(elem_classes="sv-charts"):
         charts = {
-            name: gr.Plot(figure, show_label=False, elem_id=name, elem_classes=["sv-card", "sv-chart"], buttons=[])
-            for name, figure in (
-                ("histogram", shown.histogram),
-                ("survival", shown.survival),
-                ("time_share", shown.time_share),
-            )
+            name: chart(getattr(shown, name), elem_id=name, definition=definition)
+            for name, definition in CHARTS.items()
         }
     details = view("result_view.js", shown.details, elem_id="details", elem_classes="sv-card")
     return Screen(

@@ -6,13 +6,20 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-_NUMBER = re.compile(r"[-+~≈]?[\d.,]+ ?(x|%|s|ms|B|MB|GB|TB|tok/s)?( .*)?|n/a")
+_NUMBER = re.compile(r"[▲▼≈~+-]? ?[\d.,]+ ?(x|%|s|ms|B|kB|MB|GB|TB|tok/s)?( \(.*\)| (to|of) [\d.,]+.*)?|n/a")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "") -> str:
-    """A table with a line of names; cells that are numbers stand at the right. It scrolls sideways where it must."""
+    """A table with a line of names. Numbers stand at the right, as do the names of columns that hold nothing else.
+
+    It scrolls sideways where it must.
+    """
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    names = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    rows = list(rows)
+    numbers = [bool(rows) and all(_NUMBER.fullmatch(row[place]) for row in rows) for place in range(len(head))]
+    names = "".join(
+        f'<th scope="col"{_look(is_number)}>{escape(name)}</th>' for name, is_number in zip(head, numbers, strict=True)
+    )
     lines = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     label = escape(caption or "table", quote=True)
     return (
@@ -43,5 +50,8 @@ def problem(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    kind = ' class="sv-number"' if _NUMBER.fullmatch(text) else ""
-    return f"<td{kind}>{escape(text)}</td>"
+    return f"<td{_look(bool(_NUMBER.fullmatch(text)))}>{escape(text)}</td>"
+
+
+def _look(is_number: object) -> str:
+    return ' class="sv-number"' if is_number else ""

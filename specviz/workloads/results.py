@@ -25,6 +25,7 @@ from specviz.workloads.suites import Suite
 
 SCHEMA = 2
 BEGINNING = b'{"schema": %d, "header": {' % SCHEMA  # of every file
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")  # numbers that every sampler has
 CIRCUMSTANCES = ("date", "load")  # what may differ between a file's header and a run that goes on with it
 
 
@@ -199,8 +200,9 @@ def parse(text: str, name: str) -> tuple[Header, list[Result]]:
     if not isinstance(first, dict) or first.get("schema") != SCHEMA or "header" not in first:
         raise UserError(f"{name} holds no results of schema {SCHEMA}, the only one read here; choose another file.")
     header: Header = trace.build(Header, first["header"], f"{name}, line 1")
-    if not isinstance(header.sampler.get("temperature"), int | float):
-        raise UserError(f"{name}, line 1: its sampler has no temperature; choose another file.")
+    for setting in SAMPLING:
+        if type(header.sampler.get(setting)) not in (int, float):
+            raise UserError(f"{name}, line 1: its sampler has no number as {setting}; choose another file.")
     return header, [_result(row, f"{name}, line {number}") for number, row in enumerate(others, 2)]
 
 

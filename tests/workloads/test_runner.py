@@ -238,6 +238,18 @@ def test_a_damaged_result_is_named_by_its_line(loaded, tmp_path, damage, words):
     assert "\n" not in str(caught.value) and file.read_text() == content
 
 
+@pytest.mark.parametrize("sampler", [{}, {"temperature": "0"}, {"top_p": None}, {"top_k": True}])
+def test_a_header_whose_sampler_is_none_is_refused(loaded, tmp_path, sampler):
+    file = tmp_path / "results.jsonl"
+    next(runner.run(loaded, [NGRAM], plan(tokens=4), Results(file)))
+    first, *others = file.read_text().splitlines(keepends=True)
+    damaged = json.loads(first)
+    damaged["header"]["sampler"] = damaged["header"]["sampler"] | sampler if sampler else {}
+    file.write_text(json.dumps(damaged) + "\n" + "".join(others))
+    with pytest.raises(UserError, match="line 1: its sampler has no number as "):
+        Results(file)
+
+
 def asked(*arguments: str, **more: object) -> argparse.Namespace:
     """The options of a suite over the default pairing."""
     parser = argparse.ArgumentParser()
