@@ -11,7 +11,8 @@ from specviz.report.content import report
 from specviz.report.drift_tables import Against
 from specviz.report.html import to_html
 from specviz.report.markdown import to_markdown
-from specviz.workloads.results import Header, Result, parse
+from specviz.workloads.result_file import parse
+from specviz.workloads.results import Header, Result
 
 
 def command(options: argparse.Namespace) -> None:

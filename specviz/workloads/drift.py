@@ -12,6 +12,7 @@ from typing import NamedTuple
 from specviz.workloads.arms import Arm
 from specviz.workloads.results import Result
 from specviz.workloads.statistics import Interval, difference_interval
+from specviz.workloads.summary import by_arm
 
 ALL = "all"  # stands for a workload where all prompts are taken together
 
@@ -38,8 +39,9 @@ class Difference(NamedTuple):
 def compare(one: Sequence[Result], other: Sequence[Result]) -> list[Difference]:
     """What both have in common: each way of drafting over all prompts, and on each workload of that name.
 
-    Ways of drafting are the same if kind, settings and draft length are; their weights may have changed. The intervals
-    are wide enough for all of the comparisons together (see `statistics.difference_interval`).
+    Ways of drafting are the same if kind, settings, draft length and weights are, or else all but the weights, where
+    that leaves no doubt. The intervals are wide enough for all of the comparisons together (see
+    `statistics.difference_interval`).
     """
     pairs = [
         (arm, workload, measure, sums(before), sums(after), _is_paired(before, after))
@@ -64,17 +66,26 @@ def compare(one: Sequence[Result], other: Sequence[Result]) -> list[Difference]:
 
 
 def _shared(one: Sequence[Result], other: Sequence[Result]) -> list[tuple[Arm, list[Result], list[Result]]]:
-    """The ways of drafting that both have, with their results, in order of the prompts."""
-    groups: list[dict[str, list[Result]]] = [{}, {}]
-    for found, results in zip(groups, (one, other), strict=True):
-        for result in sorted(results, key=lambda result: (result.suite, result.prompt, result.text)):
-            found.setdefault(_way(result.arm), []).append(result)
-    return [(group[0].arm, group, groups[1][way]) for way, group in groups[0].items() if way in groups[1]]
+    """The ways of drafting that both have, with their results, in order of the prompts.
+
+    An arm goes with itself. What is left on both sides goes together by `_way`, if one arm of each side is so.
+    """
+    before, after = (by_arm(sorted(each, key=lambda r: (r.suite, r.prompt, r.text))) for each in (one, other))
+    partners = {id(group): next((each for each in after if each[0].arm == group[0].arm), None) for group in before}
+    taken = [partner for partner in partners.values() if partner]
+    left = [group for group in before if not partners[id(group)]]
+    free = [group for group in after if group not in taken]
+    for group in left:
+        alike = [each for each in free if _way(each[0].arm) == _way(group[0].arm)]
+        rivals = [each for each in left if _way(each[0].arm) == _way(group[0].arm)]
+        if len(alike) == len(rivals) == 1:
+            partners[id(group)] = alike[0]
+    return [(group[0].arm, group, partner) for group in before if (partner := partners[id(group)])]
 
 
 def _way(arm: Arm) -> str:
-    """What makes two ways of drafting the same: not where the weights come from, nor which they are."""
-    settings = sorted((name, value) for name, value in arm.settings.items() if name != "source")
+    """What two ways of drafting have in common whose weights have changed."""
+    settings = sorted((name, value) for name, value in arm.settings.items() if name != "source" or value == "self")
     return f"{arm.kind} {settings} {arm.gamma}"
 
 

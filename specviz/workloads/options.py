@@ -21,7 +21,7 @@ PROMPT = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add all that `bench` takes besides the options that name a model and a drafter, which `run` has too."""
     parser.add_argument("--against", choices=["transformers"], default="transformers")
-    parser.add_argument("--prompt", default=PROMPT, help="the prompt to race on; a suite has its own")
+    parser.add_argument("--prompt", help="the prompt to race on, one about code if none is given; a suite has its own")
     parser.add_argument("--max-new-tokens", type=int, default=128, help="of an answer; in the race so many exactly")
     parser.add_argument("--repeats", type=int, help="timed repeats; by default 7, in a suite 1 for each prompt")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, nothing else there")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime
 import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from time import perf_counter
+from typing import Any
 
 from specviz import measure, runs
 from specviz.comparison import Divergence, Phases
@@ -23,7 +25,8 @@ from specviz.trace import Run, Step, Trace
 from specviz.workloads.arms import Arm
 from specviz.workloads.forwards import watched
 from specviz.workloads.prompts import Prompt
-from specviz.workloads.results import Answer, Header, Result, Results, digest, load_averages
+from specviz.workloads.result_file import Results
+from specviz.workloads.results import Answer, Header, Result, digest, load_averages
 from specviz.workloads.suites import Suite
 
 WARM_UP = 16  # tokens of each that are decoded before anything of an arm is timed
@@ -73,27 +76,33 @@ def run(
     results: Results,
     *,
     keep: Keep = lambda result, traces: None,
+    lock: AbstractContextManager[Any] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Result]:
     """Measure the arms on the plan's prompts; yields every result, those that `results` has already first.
 
-    Each new one has been added to `results` by then, and its traces, one for each turn, were given to `keep`. `arms`
-    come without weights, as those are known once a drafter is built; `loaded` holds what they need. Raises UserError
-    for an arm or a prompt that does not work with the target, Cancelled within a step of `should_stop()` turning true.
+    Each new one has been added to `results` by then, and its traces, one for each turn, were given to `keep`. lock: held
+    while anything is decoded, by default that of `loaded`. `arms` come without weights, as those are known once a
+    drafter is built; `loaded` holds what they need. Targets that read no chats get the bare text of each prompt, and of
+    the turns before it. Raises UserError for an arm or a prompt that does not work with the target, Cancelled within a
+    step of `should_stop()` turning true.
     """
+    held = loaded.lock if lock is None else lock
     for arm in arms:
         first = plan.prompts[0][1].turns[0]
-        prepared = runs.prepare(loaded, arm.kind, arm.settings, first, plan.settings(arm.gamma))
+        prepared = runs.prepare(
+            loaded, arm.kind, arm.settings, first, plan.settings(arm.gamma), raw_prompt=not loaded.pairing.chat
+        )
         results.begin(_header(prepared.run, loaded, plan))
         arm = with_weights(arm, prepared.run)
         kept = results.of(arm, plan.suites)
         yield from kept.values()
         if len(kept) < len(plan.prompts):
-            with loaded.lock:
+            with held:
                 _warm_up(prepared, should_stop)
         for place, (suite, prompt) in enumerate(plan.prompts):
             if (suite.name, prompt.id) not in kept:
-                with loaded.lock:
+                with held:
                     result, traces = _measure(
                         prepared, arm, suite, prompt, plan, plain_first=place % 2 == 0, should_stop=should_stop
                     )
@@ -107,7 +116,7 @@ def unfit(loaded: Loaded, plan: Plan) -> dict[tuple[str, str], str]:
     found = {}
     for suite, prompt in plan.prompts:
         try:
-            check_prompt(loaded.target, encode(loaded.target, prompt.turns[0]))
+            check_prompt(loaded.target, encode(loaded.target, prompt.turns[0], raw=not loaded.pairing.chat))
         except UserError as error:
             found[suite.name, prompt.id] = str(error)
     return found
@@ -296,4 +305,5 @@ def _header(run: Run, loaded: Loaded, plan: Plan) -> Header:
         repeats=plan.repeats,
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         load=load_averages(),
+        chat_template=run.chat_template,
     )

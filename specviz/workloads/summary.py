@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 from specviz import trace
 from specviz.workloads.arms import Arm
-from specviz.workloads.results import SCHEMA, Header, Result
+from specviz.workloads.result_file import SCHEMA
+from specviz.workloads.results import Header, Result
 from specviz.workloads.statistics import Interval, mean_interval, median_interval, ratio_interval
 
 Verdict = Literal["faster", "slower", "no clear difference"]
@@ -22,8 +23,8 @@ Verdict = Literal["faster", "slower", "no clear difference"]
 DEFINITIONS: dict[str, str] = {
     "acceptance_length": "Step-weighted: 1 + accepted / verify passes, over all passes of all prompts, undrafted ones "
     "included. Long answers count for more.",
-    "acceptance_interval": "What the acceptance length comes to in the middle 95 % of draws, with replacement, from "
-    "the prompts (bootstrap); none of fewer than 3 prompts.",
+    "acceptance_interval": "Of the acceptance length, 95 %, by drawing the prompts anew with replacement (bootstrap, "
+    "its tails widened for few prompts); none of fewer than 5 prompts.",
     "request_acceptance_length": "Request-weighted: the mean of the prompts' own acceptance lengths. Every prompt "
     "counts the same.",
     "request_interval": "The same interval, of the request-weighted mean.",
@@ -37,8 +38,8 @@ DEFINITIONS: dict[str, str] = {
     "gamma_used": "Mean depth of the drafts over all steps, undrafted ones included; the median over the prompts.",
     "speedup": "Plain over speculative time per token, prefill left out; the median over the prompts.",
     "speedup_interval": "The bootstrap interval of that median.",
-    "quartiles": "The quartiles of the prompts' speed-ups, of fewer than 4 the extremes. Where 1 lies between them "
-    "there is no clear difference.",
+    "quartiles": "The quartiles of the prompts' speed-ups, of fewer than 4 the extremes. Where 1 lies between them, "
+    "or within the interval, there is no clear difference.",
     "total_speedup": "The same from the sums of all prompts' times.",
     "predicted": "Acceptance length / (v + gamma used * c), prompt by prompt; the median. A drafter's reading of the "
     "prompt is in the measured time and not in this.",
@@ -79,12 +80,11 @@ class Row:
 
     @property
     def verdict(self) -> Verdict | None:
-        if self.quartiles is None:
+        if self.speedup is None or self.quartiles is None:
             return None
-        low, high = self.quartiles
-        if low <= 1 <= high:
+        if any(low <= 1 <= high for low, high in (self.quartiles, self.speedup_interval or self.quartiles)):
             return "no clear difference"
-        return "faster" if low > 1 else "slower"
+        return "faster" if self.speedup > 1 else "slower"
 
 
 class Place(NamedTuple):

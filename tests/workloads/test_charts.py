@@ -3,7 +3,7 @@
 import pytest
 from suites import HEADER, answer, result
 
-from specviz.workloads import charts, sheets
+from specviz.workloads import charts, sheets, summary
 from specviz.workloads.arms import Arm
 from specviz.workloads.choice import choose
 from specviz.workloads.summary import Place
@@ -42,9 +42,19 @@ def test_a_heat_map_has_all_prompts_first_and_says_both_means():
     assert info.workloads == ("all prompts", "code", "story")
     values = [[cell and cell.value for cell in line] for line in info.cells]
     assert values == [[1 + 2 / 6, 1 + 9 / 6, None], [1 + 2 / 3, 1 + 5 / 3, None], [1.0, 1 + 4 / 3, None]]
-    assert info.cells[0][0].hover[1:3] == ("1.33 (1.00–1.75) step-weighted", "1.38 (1.00–1.75) request-weighted")
-    assert info.cells[0][0].interval == (1.0, 1.75) and info.cells[1][0].interval is None
+    assert info.cells[0][0].hover[1:3] == ("1.33 step-weighted", "1.38 request-weighted")
     assert info.cells[0][0].mark == "" and info.cells[0][0].hover[-1] == "4 prompts"
+
+
+def test_intervals_come_with_enough_prompts():
+    results = [result(ONE, f"{n}", accepted=(n % 2,)) for n in range(8)]
+    [[cell]] = charts.heat_map(results, [ONE], "acceptance length").cells
+    [row] = summary.rows(results)
+    assert cell.interval == row.acceptance_interval and 1 <= cell.interval[0] < 1.5 < cell.interval[1] <= 2
+    low, high = row.request_interval
+    assert cell.hover[2] == f"1.50 ({low:.2f}–{high:.2f}) request-weighted"
+    [[cell]] = charts.heat_map(results[:2], [ONE], "acceptance length").cells
+    assert cell.interval is None
 
 
 def test_a_heat_map_of_speed_marks_the_verdict():
@@ -105,7 +115,7 @@ def test_tables_hold_the_numbers_of_the_figures():
     survival = sheets.survival(charts.survival(RESULTS, EAGLE))
     assert survival.rows[0][:4] == ("all prompts", "6", "83.3%", "66.7%") and survival.rows[1][0] == "code"
     over = sheets.over(charts.over_output(RESULTS, EAGLE))
-    assert over.rows == (("0 to 7", "2.50", "2.00 to 3.00", "4", "6"),)
+    assert over.rows == (("0 to 7", "2.50", "n/a", "4", "6"),)
 
 
 def test_the_choice_by_workload_and_what_it_gains():

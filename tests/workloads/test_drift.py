@@ -54,6 +54,23 @@ def test_workloads_and_ways_of_drafting_that_only_one_has_take_no_part():
     assert compare(one, results(replace(NGRAM, gamma=2), 0.5)) == []
 
 
+def test_arms_go_with_themselves_and_two_that_differ_in_weights_are_not_mixed():
+    """The small draft model and the target itself are both draft models of gamma 2."""
+    small, itself = (
+        Arm("draft-model", {"source": "shipped"}, 2, {"small": "a"}),
+        Arm("draft-model", {"source": "self"}, 2),
+    )
+    other = Arm("draft-model", {"source": "elsewhere"}, 2, {"large": "b"})
+    before = results(small, 0.3) + results(itself, 0.99)
+    [length, _] = compare(before, results(small, 0.3))
+    assert length.arm == small and length.prompts == (30, 30) and length.interval == (0.0, 0.0)
+    [length, _] = compare(results(small, 0.3), results(other, 0.9))
+    assert length.arm == small and length.is_beyond_noise, "one of the kind on each side: its weights have changed"
+    assert compare(before, results(other, 0.9))[0].arm == small, "the target itself is nothing that changes"
+    third = replace(other, weights={"third": "c"})
+    assert compare(results(small, 0.3) + results(third, 0.4), results(other, 0.9)) == [], "either may be meant"
+
+
 def test_prompts_that_were_reworded_are_no_pairs_and_too_few_give_no_interval():
     one = results(EAGLE, 0.5, prompts=2)
     other = [replace(each, text="reworded") for each in one]

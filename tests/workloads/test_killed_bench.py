@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from specviz import metrics, trace
-from specviz.workloads.results import Results
+from specviz.workloads.result_file import Results
 from specviz.workloads.summary import by_workload, rows
 
 ROOT = Path(__file__).parent.parent.parent

@@ -3,6 +3,8 @@
 import argparse
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import islice
 
@@ -11,7 +13,7 @@ import torch
 from suites import PROMPTS, SUITE, TALK, plan, tiny_loaded
 
 from specviz import measure, metrics, trace
-from specviz.commands import bench
+from specviz.commands import bench, suite
 from specviz.decoding.engine import decode
 from specviz.decoding.sampling import Sampler
 from specviz.errors import Cancelled, UserError
@@ -22,7 +24,8 @@ from specviz.workloads import runner
 from specviz.workloads.arms import Arm
 from specviz.workloads.options import add_arguments
 from specviz.workloads.prompts import Prompt
-from specviz.workloads.results import Results
+from specviz.workloads.result_file import Results, parse
+from specviz.workloads.results import digest
 from specviz.workloads.suites import Suite
 from specviz.workloads.summary import rows
 
@@ -107,10 +110,11 @@ def test_prompts_that_the_target_cannot_hold_are_found_before_anything_is_measur
     monkeypatch.setattr(Target, "max_tokens", 100)
     found = runner.unfit(loaded, plan(Suite("own", (*PROMPTS, long))))
     assert list(found) == [("own", "long")] and "100" in found["own", "long"]
-    kept = bench.fitting(loaded, plan(Suite("own", (*PROMPTS, long)), Suite("other", (long,))))
+    kept, left_out = suite.fitting(loaded, plan(Suite("own", (*PROMPTS, long)), Suite("other", (long,))))
+    assert [(each["suite"], each["prompt"]) for each in left_out] == [("own", "long"), ("other", "long")]
     assert [(suite.name, suite.prompts) for suite in kept.suites] == [("own", PROMPTS)]
     with pytest.raises(UserError, match="can decode none of these prompts"):
-        bench.fitting(loaded, plan(Suite("other", (long,))))
+        suite.fitting(loaded, plan(Suite("other", (long,))))
 
 
 def test_untimed_counts_the_same_and_times_nothing(loaded):
@@ -205,18 +209,27 @@ def test_somebody_elses_file_is_left_alone(tmp_path, content):
 def test_a_header_that_was_cut_off_is_begun_anew(loaded, tmp_path):
     file = tmp_path / "results.jsonl"
     next(runner.run(loaded, [NGRAM], plan(), Results(file)))
-    file.write_bytes(file.read_bytes()[:60])
-    assert Results(file).header is None and file.read_bytes() == b""
+    whole = file.read_bytes()
+    for length in (60, 20, 5):
+        file.write_bytes(whole[:length])
+        with Results(file) as results:
+            assert results.header is None and file.read_bytes() == b""
 
 
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        ({"speculative_s": [0.0]}, "its times are not all above 0"),
-        ({"plain_s": [-1.0]}, "its times are not all above 0"),
+        ({"speculative_s": [0.0]}, "its times are no seconds that a token could take"),
+        ({"plain_s": [-1.0]}, "its times are no seconds that a token could take"),
+        ({"plain_s": [1e300]}, "its times are no seconds that a token could take"),
+        ({"turns": 0}, "its turns, answers and steps do not fit together"),
+        ({"answers": []}, "its turns, answers and steps do not fit together"),
+        ({"arm": {"kind": "ngram", "settings": {}, "gamma": -5, "weights": {}}}, "its gamma is not from 1 to 64"),
+        ({"answers": [STEP | {"depths": [10**9], "drafted": [10**9]}]}, "its steps and tokens do not fit together"),
+        ({"answers": [STEP | {"drafted": [10**6]}]}, "its steps and tokens do not fit together"),
+        ({"answers": [STEP | {"committed": [9]}]}, "its steps and tokens do not fit together"),
         ({"plain_s": []}, "not as many of one kind as of the other"),
         ({"length": "vast"}, "no prompt is 'vast'"),
-        ({"answers": []}, "its steps and tokens do not fit together"),
         ({"answers": [STEP | {"accepted": [3]}]}, "its steps and tokens do not fit together"),
         ({"answers": [STEP | {"accepted": [-1]}]}, "its steps and tokens do not fit together"),
         ({"answers": [STEP | {"committed": [0], "accepted": [0]}]}, "its steps and tokens do not fit together"),
@@ -238,6 +251,42 @@ def test_a_damaged_result_is_named_by_its_line(loaded, tmp_path, damage, words):
     assert "\n" not in str(caught.value) and file.read_text() == content
 
 
+def test_one_process_at_a_time_writes_to_a_file(loaded, tmp_path):
+    file = tmp_path / "results.jsonl"
+    with Results(file) as results:
+        next(runner.run(loaded, [NGRAM], plan(tokens=4), results))
+        before = file.read_bytes()
+        script = (
+            f"from pathlib import Path; from specviz.workloads.result_file import Results; Results(Path({str(file)!r}))"
+        )
+        other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        assert other.returncode and "Another process writes to" in other.stderr
+        assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]
+    with Results(file) as results:
+        assert len(results.all) == 1
+
+
+def test_of_a_prompt_that_was_changed_the_last_result_counts(loaded, tmp_path):
+    file = tmp_path / "results.jsonl"
+    changed = Suite("own", (replace(PROMPTS[0], turns=("another text",)), *PROMPTS[1:]))
+    for each in (SUITE, changed):
+        with Results(file) as results:
+            list(runner.run(loaded, [NGRAM], plan(each, tokens=4), results))
+    assert len(file.read_text().splitlines()) == 1 + 4
+    _, read = parse(file.read_text(), "it")
+    assert len(read) == 3 and digest(changed.prompts[0]) in {result.text for result in read}
+    assert digest(PROMPTS[0]) not in {result.text for result in read}
+
+
+def test_targets_that_read_no_chats_get_bare_text(loaded):
+    bare = replace(loaded, pairing=replace(loaded.pairing, chat=False))
+    results, traces = Results(), []
+    [first, *_] = runner.run(bare, [NGRAM], plan(tokens=4), results, keep=lambda _, kept: traces.extend(kept))
+    assert results.header.chat_template is False and runner.unfit(bare, plan()) == {}
+    assert list(traces[0].run.prompt) == encode(loaded.target, PROMPTS[0].text, raw=True)
+    assert first.answers[0].prompt_tokens == len(traces[0].run.prompt)
+
+
 @pytest.mark.parametrize("sampler", [{}, {"temperature": "0"}, {"top_p": None}, {"top_k": True}])
 def test_a_header_whose_sampler_is_none_is_refused(loaded, tmp_path, sampler):
     file = tmp_path / "results.jsonl"
@@ -254,13 +303,13 @@ def asked(*arguments: str, **more: object) -> argparse.Namespace:
     """The options of a suite over the default pairing."""
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    parser.set_defaults(pairing="smollm2-135m", target=None, **more)
-    return parser.parse_args(["--suite", "own", "--gammas", "1,3", *arguments])
+    parser.set_defaults(pairing="smollm2-135m", target=None)
+    return argparse.Namespace(**{**vars(parser.parse_args(["--suite", "own", "--gammas", "1,3", *arguments])), **more})
 
 
 def offer(monkeypatch, *presets: DrafterPreset) -> None:
     offered = replace(pairing("smollm2-135m"), drafters=presets)
-    monkeypatch.setattr(bench, "pairing", lambda id: offered)
+    monkeypatch.setattr(suite, "pairing", lambda id: offered)
 
 
 def model(name: str) -> ModelSource:
@@ -272,7 +321,7 @@ def test_every_preset_is_measured_with_its_own_settings_once(monkeypatch):
     presets = [DrafterPreset("early-exit", str(index), defaults, "") for index, defaults in enumerate(exits)]
     again = DrafterPreset("early-exit", "again", {"gamma": 5, "exit_layer": 15}, "")
     offer(monkeypatch, DrafterPreset("plain", "none", {}, ""), *presets, again)
-    found = [(group.arms, group.preset) for group in bench.read_arms(asked())]
+    found = [(group.arms, group.preset) for group in suite.read_arms(asked())]
     assert found == [
         ([Arm("early-exit", {"exit_layer": 15}, gamma) for gamma in (1, 3)], presets[0]),
         ([Arm("early-exit", {"exit_layer": 24, "adapter": False}, gamma) for gamma in (1, 3)], presets[1]),
@@ -280,7 +329,7 @@ def test_every_preset_is_measured_with_its_own_settings_once(monkeypatch):
 
 
 def test_a_drafter_named_twice_is_measured_once():
-    groups = bench.read_arms(asked("--drafters", "ngram", "ngram", "ngram:ngram_max=3", "ngram:ngram_max=2"))
+    groups = suite.read_arms(asked("--drafters", "ngram", "ngram", "ngram:ngram_max=3", "ngram:ngram_max=2"))
     arms = [[(arm.settings["ngram_max"], arm.gamma) for arm in group.arms] for group in groups]
     assert arms == [[(3, 1), (3, 3)], [(2, 1), (2, 3)]]
 
@@ -291,13 +340,13 @@ def test_every_preset_drafts_with_its_own_model(monkeypatch, loaded):
     itself = DrafterPreset("draft-model", "itself", {"source": "self"}, "")
     offer(monkeypatch, small, large, itself)
     calls = []
-    monkeypatch.setattr(bench, "load", lambda options: calls.append(options.drafter) or loaded)
-    monkeypatch.setattr(bench.loaded, "load", lambda pairing, model, **_: calls.append(model) or loaded)
+    monkeypatch.setattr(suite, "load", lambda options: calls.append(options.drafter) or loaded)
+    monkeypatch.setattr(suite.loaded, "load", lambda pairing, model, **_: calls.append(model) or loaded)
     options = asked(device="cpu", dtype="float32", offline=True)
-    groups = bench.read_arms(options)
+    groups = suite.read_arms(options)
     assert [len(group.arms) for group in groups] == [2, 2, 2]
     for group in groups:
-        assert bench.load_group(options, group) is loaded
+        assert suite.load_group(options, group) is loaded
     assert calls == [small.model, large.model, "plain"]
 
 
@@ -306,15 +355,15 @@ def test_a_drafter_that_is_named_by_its_path_goes_before_the_sources_of_presets(
     sources = [DrafterPreset("draft-model", name, {"source": name}, "") for name in ("shipped", "self")]
     offer(monkeypatch, *sources)
     options = asked(drafter_path=named)
-    [group] = bench.read_arms(options)
+    [group] = suite.read_arms(options)
     assert group.preset is None and [arm.settings for arm in group.arms] == [settings] * 2
-    monkeypatch.setattr(bench, "load", lambda options: (options.drafter, options.drafter_path))
-    assert bench.load_group(options, group) == ("draft-model", named)
+    monkeypatch.setattr(suite, "load", lambda options: (options.drafter, options.drafter_path))
+    assert suite.load_group(options, group) == ("draft-model", named)
 
 
 def test_the_command_prints_one_object_and_counts_down(loaded, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(bench, "load", lambda options: loaded)
-    monkeypatch.setattr(bench, "load_suite", lambda name: SUITE if name == "own" else Suite(name, PROMPTS[2:]))
+    monkeypatch.setattr(suite, "load", lambda options: loaded)
+    monkeypatch.setattr(suite, "load_suite", lambda name: SUITE if name == "own" else Suite(name, PROMPTS[2:]))
     drafters = ["--drafters", "plain", "ngram:ngram_max=2", "--max-new-tokens", "8"]
     bench.command(asked(*drafters, "--out", str(tmp_path / "r.jsonl"), "--json"))
     out, err = capsys.readouterr()
@@ -331,21 +380,33 @@ def test_the_command_prints_one_object_and_counts_down(loaded, monkeypatch, tmp_
     assert "story" in out and "editing" not in out and "acceptance alone, untimed" in out and "3 of 3" in err
     with pytest.raises(UserError, match="Two suites are called own"):
         bench.command(asked(*drafters, "--suite", "own", "own"))
+    for more, words in (
+        ({"gamma": 3}, "A suite takes no --gamma; use --drafters and --gammas"),
+        ({"gamma_policy": "adaptive"}, "takes no --gamma-policy"),
+        ({"prompt": "xyz"}, "takes no --prompt"),
+    ):
+        with pytest.raises(UserError, match=words):
+            bench.command(asked(*drafters, **more))
+    with pytest.raises(UserError, match="The race against transformers takes no --untimed; add --suite"):
+        bench.command(argparse.Namespace(**{**vars(asked("--untimed")), "suite": None}))
     for wrong in (["--prompts", "0"], ["--repeats", "0"], ["--max-new-tokens", "0"]):
         with pytest.raises(UserError, match="at least 1"):
             bench.command(asked(*drafters, *wrong))
 
 
 def test_every_answer_is_kept_as_a_trace_from_which_the_figures_can_be_had_again(loaded, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(bench, "load", lambda options: loaded)
-    monkeypatch.setattr(bench, "load_suite", lambda name: Suite("a/suite", (*PROMPTS, TALK)))
+    monkeypatch.setattr(suite, "load", lambda options: loaded)
+    alike = [Prompt(id, "story", (f"rain {id}",)) for id in ("../a/b", "../a_b", "雨" * 60)]
+    monkeypatch.setattr(suite, "load_suite", lambda name: Suite("a/suite", (*alike, TALK)))
     out = tmp_path / "r.jsonl"
     arguments = ["--drafters", "ngram:ngram_max=2", "--max-new-tokens", "8", "--untimed", "--out", str(out)]
     bench.command(asked(*arguments, "--traces", str(tmp_path / "traces")))
-    capsys.readouterr()
+    bench.command(asked(*arguments, "--traces", str(tmp_path / "none")))
+    assert "8 of the results are from a run without traces" in capsys.readouterr().err
     files = sorted((tmp_path / "traces").iterdir())
     assert len(files) == 2 * (3 + 3)
     of_three = [trace.read(file) for file in files if "-ngram-3-" in file.name]
+    assert len(of_three) == 6
     accepted = sum(metrics.acceptance(one).accepted for one in of_three)
     steps = sum(metrics.acceptance(one).steps for one in of_three)
     row = next(row for row in rows(Results(out).all) if row.arm.gamma == 3)
