@@ -8,7 +8,9 @@ from pathlib import Path
 from specviz.golden.curves import TOLERANCE
 from specviz.synthetic import LAWS
 
-MISMATCH = 3  # exit status of `golden check` where a length is above or below what is golden
+# Exit statuses of `golden check` other than 0, which means that every length that was compared is within.
+MISMATCH = 3  # a length is above or below what is golden
+UNDECIDED = 4  # none is, but of one it can't be told
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check = whats.add_parser(
         "check",
         help="hold a measurement against golden lengths",
-        description=f"Exits with {MISMATCH} if a length is above or below the tolerance, with 0 if all are within.",
+        description=f"Exits with 0 if all lengths that were compared are within the tolerance, with {MISMATCH} if one "
+        f"is above or below it with its whole interval, else with {UNDECIDED} if it can't be told of one, because it "
+        "is outside and its interval reaches in. Conditions that differ from those of the golden file are named and "
+        "change nothing of that.",
     )
     check.add_argument("file", type=Path, metavar="FILE", help="a golden YAML file")
     measured = check.add_mutually_exclusive_group(required=True)
@@ -48,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     simulate.add_argument("--steps", type=int, default=200, help="steps to draw; %(default)s")
     simulate.add_argument("--seed", type=int, default=0, help="of the draws; %(default)s")
-    simulate.add_argument("--cost-ratio", type=float, help="c: drafting one token over a plain step")
-    simulate.add_argument("--verify-cost", type=float, help="v: a verify pass over a plain step")
+    simulate.add_argument("--cost-ratio", type=float, help="c: drafting one token over a plain step, 0 to 100")
+    simulate.add_argument("--verify-cost", type=float, help="v: a verify pass over a plain step, 0.01 to 100")
     simulate.add_argument("--results", type=Path, metavar="R.jsonl", help="take c and v from what bench --out wrote")
     simulate.add_argument("--drafter", metavar="NAME", help="of these results this drafter, by its kind or its name")
     simulate.add_argument("--trace", type=Path, metavar="OUT.jsonl", help="write the steps there, as a synthetic run")

@@ -6,6 +6,7 @@ synthetic wherever they are shown. Nothing here imports torch.
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import Literal, get_args
 
 from specviz import theory
 from specviz.errors import UserError
-from specviz.trace import LastToken, Node, Outcome, Run, Step, Trace
+from specviz.trace import LARGEST, LastToken, Node, Outcome, Run, Step, Trace
 
 Law = Literal["minimum-variance", "clamped-normal", "geometric"]
 LAWS: tuple[Law, ...] = get_args(Law)
@@ -29,7 +30,15 @@ ABOUT: dict[Law, str] = {
 }
 MOST_GAMMA = 64
 MOST_STEPS = 2_000  # of a synthetic run; a file of so many has some MB
+MOST_COST, LEAST_VERIFY = 100.0, 0.01  # of drafting a token and of a verify pass, in plain steps
 WATERMARK = "Synthetic acceptance: no model drafted or verified anything here, and the text is a placeholder."
+SGLANG_METHODS: dict[Law, str] = {"minimum-variance": "match-expected", "clamped-normal": "multinomial"}
+# environ.py has "fixed" as the default; the version is InferenceX's, which pins its images by it.
+TOKEN_MODE = (
+    "SGLang: real-draft-token, there since 0.5.16, lets accepted draft tokens stand, and needs "
+    "--speculative-eagle-topk 1. Without it every token of the output is token 100, which changes what is drafted next "
+    "and which experts run."
+)
 PIECE = "synthetic "  # the text of every token
 TOKEN = 0
 
@@ -98,7 +107,9 @@ def _clamped_normal(length: float, gamma: int) -> tuple[float, ...]:
 
 
 def draw(distribution: Distribution, steps: int, seed: int) -> list[int]:
-    """Accepted draft tokens of as many steps, the same for the same seed."""
+    """Accepted draft tokens of as many steps, the same for the same seed. Raises UserError for what no run can have."""
+    if not 0 <= seed < LARGEST:
+        raise UserError(f"The seed is {seed!r:.30}; give a whole number from 0 to {LARGEST - 1}.")
     if not 1 <= steps <= MOST_STEPS:
         raise UserError(f"A synthetic run of {steps} steps can't be made; give 1 to {MOST_STEPS}.")
     return random.Random(seed).choices(range(len(distribution.shares)), distribution.shares, k=steps)
@@ -117,21 +128,49 @@ def from_tensorrt(forced: float) -> float:
     return forced + 1
 
 
-def knobs(length: float, gamma: int) -> dict[str, str]:
-    """How each engine is told this acceptance length for drafts of `gamma` tokens, at least one, by its name.
+def check_costs(cost_ratio: float, verify_cost: float) -> None:
+    """Raises UserError for costs that no machine has: speed-ups that follow from them would mean nothing."""
+    if not (0 <= cost_ratio <= MOST_COST and LEAST_VERIFY <= verify_cost <= MOST_COST):  # nor if they are no numbers
+        raise UserError(
+            f"c is {cost_ratio:g} and v is {verify_cost:g}; give c from 0 to {MOST_COST:g} and v from "
+            f"{LEAST_VERIFY:g} to {MOST_COST:g}."
+        )
 
-    Sources: vllm/config/speculative.py, SGLang's speculative/spec_utils.py, TensorRT-LLM's _torch/speculative/
-    interface.py, ROCm/ATOM#1948, ggml-org/llama.cpp#27711.
+
+def knobs(made: Distribution) -> dict[str, str]:
+    """How each engine is told this law and length, for drafts of at least one token; by its name, or why it can't be.
+
+    Sources: vllm/config/speculative.py, SGLang's environ.py and speculative/spec_utils.py, TensorRT-LLM's _torch/
+    speculative/interface.py, ROCm/ATOM#1948, ggml-org/llama.cpp#27711.
     """
-    forced = f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={to_tensorrt(length):g}"
+    least = made.law == "minimum-variance"
+    told = f"{made.asked:g}"
+    forced = f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={to_tensorrt(made.asked):g}"
+    nothing_forced = "can't be told: 0 accepted draft tokens force nothing there"
+    other_law = "can't be told this law: its own is minimum-variance"
     return {
-        "vLLM": f'--speculative-config \'{{..., "num_speculative_tokens": {gamma}, '
-        f'"rejection_sample_method": "synthetic", "synthetic_acceptance_length": {length:g}}}\'',
-        "SGLang": f"SGLANG_SIMULATE_ACC_LEN={length:g} SGLANG_SIMULATE_ACC_METHOD=match-expected",
-        "TensorRT-LLM": forced if length > 1 else "can't be told: 0 accepted draft tokens force nothing there",
-        "ATOM": f"--spec-decode-acceptance-length {length:g}",
-        "llama.cpp": f"--spec-synthetic-acceptance-length {length:g}",
+        "vLLM": _vllm(made),
+        "SGLang": _sglang(made) if made.law in SGLANG_METHODS else "can't be told this law",
+        "TensorRT-LLM": other_law if not least else forced if made.asked > 1 else nothing_forced,
+        "ATOM": f"--spec-decode-acceptance-length {told}" if least else other_law,
+        "llama.cpp": f"--spec-synthetic-acceptance-length {told}"
+        if made.law == "geometric"
+        else "can't be told this law: a length means the geometric one there",
     }
+
+
+def _vllm(made: Distribution) -> str:
+    """By its length, which means the law of least variance, or position by position, which gives any law."""
+    rates: dict[str, float | list[float]] = {"synthetic_acceptance_length": made.asked}
+    if made.law != "minimum-variance":
+        rates = {"synthetic_acceptance_rates": [round(min(1.0, share), 6) for share in made.survival]}
+    shown = json.dumps({"num_speculative_tokens": made.gamma, "rejection_sample_method": "synthetic", **rates})
+    return f"--speculative-config '{{..., {shown[1:]}'"
+
+
+def _sglang(made: Distribution) -> str:
+    method = f"SGLANG_SIMULATE_ACC_LEN={made.asked:g} SGLANG_SIMULATE_ACC_METHOD={SGLANG_METHODS[made.law]}"
+    return f"{method} SGLANG_SIMULATE_ACC_TOKEN_MODE=real-draft-token"
 
 
 def synthetic_trace(distribution: Distribution, steps: int, seed: int) -> Trace:

@@ -8,7 +8,19 @@ from statistics import fmean
 import pytest
 
 from specviz.errors import UserError
-from specviz.golden import Curve, Golden, Measured, compare, from_first_position, implied_survival, worst
+from specviz.golden import (
+    OVERALL,
+    STATUSES,
+    Curve,
+    Golden,
+    Measured,
+    compare,
+    counts,
+    differences,
+    from_first_position,
+    implied_survival,
+    worst,
+)
 
 QWEN = Curve("qwen3.5", "thinking_on", dict(enumerate((1.93, 2.73, 3.39, 3.97, 4.41, 4.80, 5.04, 5.21), 1)))
 DEEPSEEK = Curve("deepseek-v4", "thinking_on", dict(enumerate((1.79, 2.27, 2.49, 2.54, 2.55, 2.55, 2.54, 2.58), 1)))
@@ -65,9 +77,11 @@ def test_independent_draws_promise_more_than_was_measured():
         (Measured(2.11), "above"),
         (Measured(1.9), "within"),
         (Measured(1.89), "below"),
-        (Measured(2.3, 2.09, 2.5), "within"),  # noise could explain it
+        (Measured(2.3, 2.09, 2.5), "can't tell"),  # noise could explain it, and need not
+        (Measured(2.05, 1.5, 2.6), "within"),
+        (Measured(2.3, 1.5, 3.1), "can't tell"),
         (Measured(2.3, 2.11, 2.5), "above"),
-        (Measured(1.7, 1.6, 1.91), "within"),
+        (Measured(1.7, 1.6, 1.91), "can't tell"),
         (Measured(1.7, 1.6, 1.89), "below"),
     ],
 )
@@ -101,6 +115,53 @@ def test_one_word_for_all():
         return worst(compare(curve, {k: Measured(length) for k, length in enumerate(lengths, 1)}))
 
     assert [word(), word(1.8), word(2.0, 2.3), word(2.0, 2.0)] == ["not measured", "within", "above", "below"]
+    unsure = Measured(2.0, 1.8, 2.2)
+    verdicts = compare(curve, {1: unsure, 2: Measured(2.3), 3: Measured(2.9)})
+    assert worst(verdicts) == "can't tell" and worst(compare(curve, {1: unsure, 2: Measured(2.0)})) == "below"
+    assert counts(verdicts) == {"within": 1, "can't tell": 1, "no golden value": 1}
+    assert set(OVERALL) == set(STATUSES) - {"no golden value"}
+
+
+def test_conditions_that_differ_are_named_and_those_that_one_side_knows_alone_are_not():
+    comments = (
+        "# temperature: 0 | top_p: 1 | dtype: float32 | chat_template: true",
+        "# weights: abc",
+        "# weights of head: 12",
+        "# dataset: own, other",
+    )
+    curve = Curve("Tiny + eagle (head)", "own", {1: 1.5})
+    own = {"model": "Tiny", "drafter": "eagle (head)", "temperature": "0", "top_p": "1.0", "dtype": "float32"}
+    own |= {"weights": "abc", "weights of head": "12", "dataset": "own", "rule": "block"}
+    file = Golden("tiny", (curve,), comments)
+    assert differences(file, curve, own) == []
+    for what, there, here in (
+        ("model", "Tiny", "Large"),
+        ("drafter", "eagle (head)", "eagle"),
+        ("temperature", "0", "0.7"),
+        ("dtype", "float32", "bfloat16"),
+        ("weights", "abc", "abd"),
+        ("weights of head", "12", "13"),
+        ("dataset", "own, other", "own, third"),
+    ):
+        assert differences(file, curve, {**own, what: here}) == [(what, there, here)]
+    (found,) = differences(file, curve, {**own, "temperature": "0.7"})
+    assert str(found) == "temperature: 0 in the golden file, 0.7 in what was measured"
+
+
+def test_a_published_curve_states_its_sampling_by_mode():
+    comments = (
+        "# on sampling: temperature 0.6, top_p 0.95",
+        "# off sampling: temperature 0.7, top_p 0.95",
+        "# method: eagle3 | device: B300",
+    )
+    on, off = Curve("m", "on", {1: 1.5}), Curve("m", "off", {1: 1.5})
+    measured = {"model": "M", "method": "eagle", "temperature": "0.6", "top_p": "0.950"}
+    file = Golden("some", (on, off), comments)
+    assert differences(file, on, measured) == []
+    assert differences(file, off, {**measured, "method": "mtp"}) == [
+        ("method", "eagle3", "mtp"),
+        ("temperature", "0.7", "0.6"),
+    ]
 
 
 def test_comments_say_where_a_curve_comes_from():

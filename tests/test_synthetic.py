@@ -98,9 +98,33 @@ def test_draws_follow_the_law_and_their_seed(law: Law):
 def test_one_engine_leaves_out_the_last_token():
     assert (to_tensorrt(3.5), from_tensorrt(2.5)) == (2.5, 3.5)
     assert from_tensorrt(to_tensorrt(3.78)) == pytest.approx(3.78)
-    told = knobs(3.5, 4)
-    assert "=2.5" in told["TensorRT-LLM"] and "can't be told" in knobs(1.0, 4)["TensorRT-LLM"]
-    assert all("3.5" in told[engine] for engine in ("vLLM", "SGLang", "ATOM", "llama.cpp"))
+    assert knobs(distribution("minimum-variance", 3.5, 4))["TensorRT-LLM"].endswith("ACCEPTED_TOKENS=2.5")
+    assert "can't be told: 0" in knobs(distribution("minimum-variance", 1.0, 4))["TensorRT-LLM"]
+
+
+def test_engines_are_told_the_law_that_was_chosen_or_named_as_having_another():
+    sglang = "SGLANG_SIMULATE_ACC_LEN=1.75 SGLANG_SIMULATE_ACC_METHOD={}"
+    sglang += " SGLANG_SIMULATE_ACC_TOKEN_MODE=real-draft-token"
+    vllm = '--speculative-config \'{{..., "num_speculative_tokens": 2, "rejection_sample_method": "synthetic", {}}}\''
+    least, normal, geometric = (
+        knobs(distribution(law, 1.75, 2)) for law in ("minimum-variance", "clamped-normal", "geometric")
+    )
+    assert least["SGLang"] == sglang.format("match-expected") and normal["SGLang"] == sglang.format("multinomial")
+    assert least["vLLM"] == vllm.format('"synthetic_acceptance_length": 1.75')
+    assert geometric["vLLM"] == vllm.format('"synthetic_acceptance_rates": [0.5, 0.25]')
+    # What a draw around 1.75 has above 1.5 and above 2.5: the normal distribution's share above -.25 and above .75.
+    assert normal["vLLM"] == vllm.format('"synthetic_acceptance_rates": [0.598706, 0.226627]')
+    assert geometric["llama.cpp"] == "--spec-synthetic-acceptance-length 1.75"
+    assert least["ATOM"] == "--spec-decode-acceptance-length 1.75"
+    refused = {
+        law: [engine for engine, told in found.items() if told.startswith("can't be told this law")]
+        for law, found in (("least", least), ("normal", normal), ("geometric", geometric))
+    }
+    assert refused == {
+        "least": ["llama.cpp"],
+        "normal": ["TensorRT-LLM", "ATOM", "llama.cpp"],
+        "geometric": ["SGLang", "TensorRT-LLM", "ATOM"],
+    }
 
 
 @pytest.mark.parametrize(("gamma", "length"), [(3, 2.6), (0, 1.0)])

@@ -7,17 +7,26 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from specviz import acceptance_record, golden, synthetic, theory, trace
 from specviz.commands import golden_tables as tables
 from specviz.errors import UserError
-from specviz.golden import OVERALL, Curve, Golden, Verdict
-from specviz.golden_options import MISMATCH
-from specviz.workloads import measured
+from specviz.golden import OVERALL, Curve, Facts, Golden, Verdict
+from specviz.golden_options import MISMATCH, UNDECIDED
+from specviz.workloads import conditions, measured
 from specviz.workloads.golden_file import golden_of
 
 SCHEMA = 1
+EXITS = {"above": MISMATCH, "below": MISMATCH, "can't tell": UNDECIDED}
+
+
+class Pair(NamedTuple):
+    """A golden curve, and what is held against it."""
+
+    curve: Curve
+    points: measured.Points
+    facts: Facts
 
 
 def command(options: argparse.Namespace) -> None:
@@ -40,36 +49,50 @@ def show(options: argparse.Namespace) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Exits with MISMATCH if a length is outside the tolerance."""
+    """Exits as golden_options says if not all that was compared is within the tolerance."""
     file = golden.read(options.file)
-    pairs = _pairs(file, options)
-    found = {curve.name: golden.compare(curve, points, options.tolerance) for curve, points in pairs}
-    status = golden.worst(verdict for verdicts in found.values() for verdict in verdicts)
+    pairs, left_out = _pairs(file, options)
+    found = {pair.curve.name: golden.compare(pair.curve, pair.points, options.tolerance) for pair in pairs}
+    differ = {pair.curve.name: golden.differences(file, pair.curve, pair.facts) for pair in pairs}
+    every = [verdict for verdicts in found.values() for verdict in verdicts]
+    status, counts = golden.worst(every), golden.counts(every)
     if status == "not measured":
         raise UserError(f"{OVERALL[status]} Give a run or results with one of them.")
-    left_out = [curve.name for curve in file.curves if curve.name not in found]
     if options.json:
         curves = [
-            {"curve": name, "verdicts": [_verdict(each) for each in verdicts]} for name, verdicts in found.items()
+            {
+                "curve": name,
+                "differs": [each._asdict() for each in differ[name]],
+                "verdicts": [_verdict(each) for each in verdicts],
+            }
+            for name, verdicts in found.items()
         ]
-        _print({"golden": file.name, "tolerance": options.tolerance, "status": status, "curves": curves})
+        told = {"golden": file.name, "tolerance": options.tolerance, "status": status, "counts": counts}
+        _print({**told, "curves": curves, "left_out": left_out})
     else:
         for name, verdicts in found.items():
             print(f"{name}\n{tables.of_verdicts(verdicts)}\n")
-        if left_out:
-            print(f"not compared: {', '.join(left_out)}")
+        for line in tables.of_differences(differ):
+            print(line)
+        if others := [curve.name for curve in file.curves if curve.name not in found]:
+            print(f"not compared: {', '.join(others)}")
+        _print_left_out(left_out)
+        print(f"draft lengths: {', '.join(f'{count} {each}' for each, count in counts.items())}")
         print(f"{status}: {OVERALL[status]} The tolerance is {options.tolerance:.1%} of the golden value.")
-    if status in ("above", "below"):
-        sys.exit(MISMATCH)
+    if status in EXITS:
+        sys.exit(EXITS[status])
 
 
 def write(options: argparse.Namespace) -> None:
-    made = golden_of(options.out.stem, *measured.read_results(options.results))
+    header, found = measured.read_results(options.results)
+    made = golden_of(options.out.stem, header, found)
     golden.write(made, options.out)
+    left_out = measured.left_out(found)
     if options.json:
-        _print({"out": str(options.out), "curves": [curve.name for curve in made.curves]})
-    else:
-        print(f"Wrote {len(made.curves)} curves to {options.out}.")
+        _print({"out": str(options.out), "curves": [curve.name for curve in made.curves], "left_out": left_out})
+        return
+    print(f"Wrote {len(made.curves)} curves to {options.out}.")
+    _print_left_out(left_out)
 
 
 def simulate(options: argparse.Namespace) -> None:
@@ -92,7 +115,7 @@ def simulate(options: argparse.Namespace) -> None:
                 "survival": list(made.survival),
                 "drawn": {"steps": len(drawn), "seed": options.seed, "length": 1 + sum(drawn) / len(drawn)},
                 "modelled": {"speedup": speedup, **costs._asdict()} if costs else None,
-                "knobs": synthetic.knobs(made.asked, made.gamma) if made.gamma else {},
+                "knobs": synthetic.knobs(made) if made.gamma else {},
             }
         )
         return
@@ -103,8 +126,10 @@ def simulate(options: argparse.Namespace) -> None:
     if costs and speedup is not None:
         at = f"c = {costs.cost_ratio:.3f} and v = {costs.verify_cost:.3f}"
         print(f"modelled speed-up at {at}: {speedup:.2f}x (acceptance length / (v + gamma * c); nothing was timed)")
-    for engine, setting in synthetic.knobs(made.asked, made.gamma).items() if made.gamma else ():
-        print(f"{engine:13} {setting}")
+    if made.gamma:
+        print("\n".join(f"{engine:13} {setting}" for engine, setting in synthetic.knobs(made).items()))
+    if made.gamma and made.law in synthetic.SGLANG_METHODS:
+        print(synthetic.TOKEN_MODE)
 
 
 def export(options: argparse.Namespace) -> None:
@@ -115,25 +140,37 @@ def export(options: argparse.Namespace) -> None:
     _print({"fields": acceptance_record.FIELDS, "records": list(records)})
 
 
-def _pairs(file: Golden, options: argparse.Namespace) -> list[tuple[Curve, measured.Points]]:
-    """Golden curves with the points that are to be held against them.
+def _pairs(file: Golden, options: argparse.Namespace) -> tuple[list[Pair], list[str]]:
+    """Golden curves with what is to be held against them, and the ways of drafting that are left out.
 
     Of results, curves are held against the drafter and workload that they are named after; one that is named after none
     of them, as those that others published, against one drafter's results altogether.
     """
     if options.trace:
-        return [
-            (file.curve(options.curve), measured.of_traces({str(path): trace.read(path) for path in options.trace}))
-        ]
+        runs = {str(path): trace.read(path) for path in options.trace}
+        points = measured.of_traces(runs)
+        facts = conditions.of_runs({name: each.run for name, each in runs.items()})
+        return [Pair(file.curve(options.curve), points, facts)], []
     header, found = measured.read_results(options.results)
+    left_out = measured.left_out(found)
     if options.drafter:
         found = measured.of_one_drafter(found, options.drafter)
-    points = {f"{group.model}/{group.mode}": group.points for group in measured.groups(header, found)}
-    named = [(curve, points[curve.name]) for curve in file.curves if curve.name in points]
+    groups = {f"{group.model}/{group.mode}": group for group in measured.groups(header, found)}
+    named = [
+        Pair(curve, group.points, group.facts) for curve in file.curves if (group := groups.get(curve.name)) is not None
+    ]
     if options.curve is None and named:
-        return named
+        return named, left_out
     curve = file.curve(options.curve)
-    return [(curve, points.get(curve.name) or measured.of_results(measured.of_one_drafter(found, options.drafter)))]
+    if fitting := [pair for pair in named if pair.curve is curve]:
+        return fitting, left_out
+    own = measured.of_one_drafter(found, options.drafter)
+    return [Pair(curve, measured.of_results(own), conditions.of_results(header, own))], left_out
+
+
+def _print_left_out(ways: Iterable[str]) -> None:
+    for way in ways:
+        print(f"left out: {way}")
 
 
 def _costs(options: argparse.Namespace) -> measured.Costs | None:
@@ -141,14 +178,18 @@ def _costs(options: argparse.Namespace) -> measured.Costs | None:
     given = options.cost_ratio, options.verify_cost
     if options.results is not None and given != (None, None):
         raise UserError("Give c and v themselves or results that they are taken from, not both.")
-    if given == (None, None):
-        if options.results is None:
-            return None
-        _, found = measured.read_results(options.results)
-        return measured.costs(measured.of_one_drafter(found, options.drafter), options.gamma)
-    if None in given or not (0 <= options.cost_ratio < float("inf") and 0 < options.verify_cost < float("inf")):
-        raise UserError("Give both --cost-ratio, 0 or more, and --verify-cost, above 0.")
-    return measured.Costs(*given)
+    if given == (None, None) and options.results is None:
+        return None
+    if None in given and options.results is None:
+        raise UserError("Give both --cost-ratio and --verify-cost.")
+    found = measured.Costs(*given) if options.results is None else _measured_costs(options)
+    synthetic.check_costs(*found)
+    return found
+
+
+def _measured_costs(options: argparse.Namespace) -> measured.Costs:
+    _, found = measured.read_results(options.results)
+    return measured.costs(measured.of_one_drafter(found, options.drafter), options.gamma)
 
 
 def _write_trace(run: trace.Trace, path: Path) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from specviz import golden
-from specviz.golden import Curve, Verdict
+from specviz.golden import Curve, Difference, Verdict
 from specviz.synthetic import Distribution
 
 
@@ -30,6 +30,15 @@ def _verdict(verdict: Verdict) -> list[str]:
     point = verdict.measured
     numbers = (point.length, point.low, point.high) if point else (None, None, None)
     return [str(verdict.k), *map(number, (verdict.golden, *numbers)), verdict.off_by, verdict.status]
+
+
+def of_differences(differ: Mapping[str, Sequence[Difference]]) -> list[str]:
+    """A line for each, with the curves that it is about unless it is about all. `differ`: by the curve's name."""
+    lines = []
+    for each in dict.fromkeys(found for several in differ.values() for found in several):
+        curves = [name for name, several in differ.items() if each in several]
+        lines.append(f"differs: {each}" + (f" ({', '.join(curves)})" if len(curves) < len(differ) else ""))
+    return lines
 
 
 def of_shares(made: Distribution, drawn: Sequence[int]) -> str:

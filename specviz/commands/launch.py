@@ -56,7 +56,7 @@ def _named(options: argparse.Namespace) -> Deployment:
     else:
         preset = preset_of(options.drafter, chosen)
         drafter = preset.model if preset is not None and named != SELF else None
-    return Deployment(
+    plan = Deployment(
         chosen.target,
         options.drafter,
         settled_gamma(options, chosen),
@@ -65,12 +65,14 @@ def _named(options: argparse.Namespace) -> Deployment:
         chosen.chat,
         gamma_policy=options.gamma_policy,
     )
+    if options.target is not None:
+        say(f"{plan.target.name} is not looked at: whether it fits the drafter, and reads chats, is not checked.")
+    return plan
 
 
 def _own_pairing(target: str) -> Pairing:
     """A target of the user's own, of which nothing is read: launching elsewhere takes its name alone."""
     model: ModelSource = own_model(target)
-    say(f"{model.name} is not looked at: whether it fits the drafter, and reads chats, is not checked.")
     return Pairing(model.id, model.name, model, (), 0, "accelerator")
 
 
@@ -91,11 +93,19 @@ def _asked(plan: Deployment) -> dict[str, object]:
 
 
 def in_words(launch: Launch) -> str:
-    """The command between what it was checked for and what differs; or why there is none."""
-    head = f"# {launch.title}: {launch.checked}"
+    """The command between what it was checked for and what differs; or why there is none.
+
+    All but the command are comments, an example request too, so that what is printed can be run as it is.
+    """
+    head = _comment(f"{launch.title}: {launch.checked}")
     if launch.command is None:
-        return f"{head}\n# {launch.unsupported}"
+        return f"{head}\n{_comment(launch.unsupported or '')}"
     lines = [head, launch.command]
     if launch.request is not None:
-        lines += [f"# Example request: POST {launch.request.route}", launch.request.body]
-    return "\n".join([*lines, *(f"# - {sentence}" for sentence in launch.differs)])
+        lines.append(_comment(f"Example request: POST {launch.request.route}\n{launch.request.body}"))
+    return "\n".join([*lines, *(_comment(f"- {sentence}") for sentence in launch.differs)])
+
+
+def _comment(text: str) -> str:
+    """Every line of it as a comment of shells, YAML and Python alike."""
+    return "\n".join(f"# {line}" for line in text.splitlines())

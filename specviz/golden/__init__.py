@@ -1,5 +1,6 @@
 """Golden acceptance lengths: reference figures per draft length, what they imply, and how a measurement compares."""
 
+from specviz.golden.conditions import Difference, Facts, differences
 from specviz.golden.curves import (
     OVERALL,
     STATUSES,
@@ -8,6 +9,7 @@ from specviz.golden.curves import (
     Measured,
     Verdict,
     compare,
+    counts,
     from_first_position,
     implied_survival,
     worst,
@@ -18,10 +20,14 @@ __all__ = [
     "OVERALL",
     "STATUSES",
     "Curve",
+    "Difference",
+    "Facts",
     "Golden",
     "Measured",
     "Verdict",
     "compare",
+    "counts",
+    "differences",
     "from_first_position",
     "implied_survival",
     "parse",

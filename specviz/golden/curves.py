@@ -15,18 +15,20 @@ from typing import Literal, NamedTuple
 from specviz.errors import UserError
 from specviz.theory import expected_length
 
-Status = Literal["within", "above", "below", "not measured", "no golden value"]
+Status = Literal["within", "above", "below", "can't tell", "not measured", "no golden value"]
 STATUSES: dict[Status, str] = {
-    "within": "Its interval reaches into the tolerance around the golden value.",
+    "within": "It lies within the tolerance around the golden value.",
     "above": "Its whole interval lies above the tolerance around the golden value.",
     "below": "Its whole interval lies below the tolerance around the golden value.",
+    "can't tell": "It lies outside the tolerance around the golden value, and its interval reaches into it.",
     "not measured": "There is a golden value for this draft length and no measurement.",
     "no golden value": "There is a measurement for this draft length and no golden value.",
 }
 OVERALL: dict[Status, str] = {
-    "within": "All lengths that were compared are within the tolerance, as far as their intervals can tell.",
+    "within": "All lengths that were compared are within the tolerance.",
     "above": "A length lies above the tolerance with its whole interval, and none below.",
     "below": "A length lies below the tolerance with its whole interval.",
+    "can't tell": "A length lies outside the tolerance and its interval reaches into it: measure more prompts.",
     "not measured": "None of the golden draft lengths was measured.",
 }
 TOLERANCE = 0.05  # of the golden value
@@ -135,7 +137,8 @@ def compare(curve: Curve, measured: Mapping[int, Measured], tolerance: float = T
     """A verdict for every draft length that is golden or measured, in ascending order.
 
     tolerance: how far a measurement may be off, as a share of the golden value. What noise could explain is not held
-    against it: only if its whole interval is outside is it above or below.
+    against it: only if its whole interval is outside is it above or below. Nor does noise speak for it: outside, with
+    an interval that reaches in, nothing can be told.
     """
     if not 0 <= tolerance < 1:
         raise UserError(f"The tolerance is {tolerance}; give a share from 0 to less than 1, such as 0.05.")
@@ -150,18 +153,25 @@ def _verdict(k: int, golden: float | None, measured: Measured | None, tolerance:
     low = measured.length if measured.low is None else measured.low
     high = measured.length if measured.high is None else measured.high
     slack = 1e-9  # a value on the very edge is within, whatever rounding made of it
-    if low > golden * (1 + tolerance) + slack:
+    least, most = golden * (1 - tolerance) - slack, golden * (1 + tolerance) + slack
+    if low > most:
         return Verdict(k, golden, measured, "above")
-    if high < golden * (1 - tolerance) - slack:
+    if high < least:
         return Verdict(k, golden, measured, "below")
-    return Verdict(k, golden, measured, "within")
+    return Verdict(k, golden, measured, "within" if least <= measured.length <= most else "can't tell")
 
 
 def worst(verdicts: Iterable[Verdict]) -> Status:
-    """One word for all, as `OVERALL` says: "below" or "above" if any is, "within" if any was compared."""
+    """One word for all, as `OVERALL` says: "below", "above" or "can't tell" if any is, else "within" if one is."""
     found = {verdict.status for verdict in verdicts}
-    order: tuple[Status, ...] = ("below", "above", "within")
+    order: tuple[Status, ...] = ("below", "above", "can't tell", "within")
     return next((status for status in order if status in found), "not measured")
+
+
+def counts(verdicts: Iterable[Verdict]) -> dict[Status, int]:
+    """How many draft lengths have which status, those that none has left out."""
+    found = [verdict.status for verdict in verdicts]
+    return {status: found.count(status) for status in STATUSES if status in found}
 
 
 def from_first_position(curve: Curve) -> dict[int, float] | None:

@@ -77,7 +77,13 @@ class Deployment:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises UserError for a kind that there is not, and for a value out of bounds."""
+        """Raises UserError for a kind that there is not, a value out of bounds, and a name that is more than a line."""
+        for what, model in (("target", self.target), ("drafter", self.drafter)):
+            for name in _names(model):
+                _check_name(f"The {what}'s name", name)
+        for setting, value in self.settings.items():
+            _check_name("The name of a setting", setting)
+            _check_name(f"The setting {setting}", str(value))
         check_drafter(self.kind, self.settings, "The drafter")
         check_setting("gamma", self.gamma, "gamma")
         for name in ("rule", "gamma_policy", "tensor_parallel", "dtype"):
@@ -117,6 +123,20 @@ class Deployment:
     def setting(self, name: str, otherwise: Any) -> Any:
         """A setting of the drafter; in a combination, of the first part that has it."""
         return next((value for key, value in self.settings.items() if bare(key) == name), otherwise)
+
+
+def _names(model: ModelSource | None) -> list[str]:
+    """All that engines could be told of a model."""
+    if model is None:
+        return []
+    hub = [model.hub.repo, model.hub.revision] if model.hub is not None else []
+    return [model.id, model.name, *hub, *([str(model.path)] if model.path is not None else [])]
+
+
+def _check_name(what: str, name: str) -> None:
+    """It becomes part of scripts that are pasted into a shell, where a line break would begin a command."""
+    if not name.isprintable():
+        raise UserError(f"{what}, {name!r:.60}, holds a line break or another control character; give another.")
 
 
 def _check(name: str, value: object) -> None:

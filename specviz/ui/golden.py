@@ -19,8 +19,9 @@ READING: dict[str, Any] = {"show_progress": "hidden", "concurrency_id": "golden"
 LENGTHS = (
     "The mean number of tokens that a verify pass brings, by draft length: 1 + accepted / verify passes with a draft, "
     "over all of them together. The band is the tolerance around the first curve; bars at measured points are 95 % "
-    "bootstrap intervals over prompts. The dotted line, independent, is what the first curve's first position would "
-    "give if every position were accepted as often: real acceptance falls with the position, so it promises too much."
+    "bootstrap intervals over prompts. Of a point outside the band whose bar reaches into it nothing can be told. The "
+    "dotted line, independent, is what the first curve's first position would give if every position were accepted as "
+    "often: real acceptance falls with the position, so it promises too much."
 )
 SURVIVAL = (
     "The share of drafts whose tokens up to and including this position are all accepted. A golden file has means "

@@ -12,9 +12,9 @@ import plotly.graph_objects as go
 from specviz import golden, trace
 from specviz.errors import UserError
 from specviz.figures import golden_curve, implied_survival
-from specviz.golden import OVERALL, Curve, Golden, Verdict
+from specviz.golden import OVERALL, Curve, Facts, Golden, Verdict
 from specviz.ui import tables
-from specviz.workloads import measured
+from specviz.workloads import conditions, measured
 from specviz.workloads.measured import Points
 
 MOST_FILES = 8
@@ -24,7 +24,16 @@ NOTHING = "none"
 MEASURED = ("measured", "95 %", "verdict")
 
 Choices = dict[str, tuple[Golden, Curve]]  # curves by what the list calls them
-Groups = dict[str, Points]  # what was measured, by what the list calls it
+
+
+class Taken(NamedTuple):
+    """What was measured, and under which conditions."""
+
+    points: Points
+    facts: Facts
+
+
+Groups = dict[str, Taken]  # by what the list calls it
 
 
 class Shown(NamedTuple):
@@ -78,12 +87,12 @@ def show(chosen: Sequence[str], group: str, percent: float, known: Choices, grou
     names = ["golden"] if len(picked) == 1 else LETTERS
     curves = {name: curve for name, (_, curve) in zip(names, picked, strict=False)}
     published = [name for name, (file, _) in zip(names, picked, strict=False) if file.status == "published"]
-    points = groups.get(group, {})
+    points, facts = groups.get(group, Taken({}, {}))
     tolerance = percent / 100
     return Shown(
         golden_curve.plot(golden_curve.overlay(curves, points, tolerance, published)),
         implied_survival.plot(implied_survival.of_curves(curves, published)),
-        _table(curves, points, tolerance),
+        _table(curves, points, tolerance) + (_differing(*picked[0], facts) if picked and points else ""),
         tables.facts((name, _origin(*found)) for name, found in zip(names, picked, strict=False)),
     )
 
@@ -95,12 +104,14 @@ def _read(paths: Sequence[str]) -> Groups:
     runs = [file for file in files if measured.holds_trace(file)]
     found: Groups = {}
     if runs:
-        found[RUNS] = measured.of_traces({file.name: trace.read(file) for file in runs})
+        traces = {file.name: trace.read(file) for file in runs}
+        facts = conditions.of_runs({name: each.run for name, each in traces.items()})
+        found[RUNS] = Taken(measured.of_traces(traces), facts)
     for file in files:
         if file not in runs:
-            found |= {f"{group.drafter} · {group.mode}": group.points for group in _groups(file)}
-    if paths and not any(found.values()):
-        raise UserError("Nothing was drafted as a chain in these files; upload others.")
+            found |= {f"{group.drafter} · {group.mode}": Taken(group.points, group.facts) for group in _groups(file)}
+    if paths and not any(taken.points for taken in found.values()):
+        raise UserError("Nothing was drafted as chains of one length in these files; upload others.")
     return found
 
 
@@ -151,7 +162,16 @@ def _table(curves: Mapping[str, Curve], points: Points, tolerance: float) -> str
         for verdict in verdicts
     ]
     shown = tables.table(head, rows, caption="Tokens per verify pass by draft length k")
-    return shown + tables.note(OVERALL[golden.worst(verdicts)] if points else "Upload results or runs to compare them.")
+    if not points:
+        return shown + tables.note("Upload results or runs to compare them.")
+    counted = ", ".join(f"{count} {status}" for status, count in golden.counts(verdicts).items())
+    return shown + tables.note(f"{OVERALL[golden.worst(verdicts)]} Draft lengths: {counted}.")
+
+
+def _differing(file: Golden, curve: Curve, facts: Facts) -> str:
+    """Conditions that the first curve's file states otherwise than what was measured had them."""
+    differ = golden.differences(file, curve, facts)
+    return tables.note(f"Not under the same conditions: {'; '.join(map(str, differ))}.") if differ else ""
 
 
 def _measured(verdict: Verdict) -> list[str]:

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from specviz import synthetic, theory, trace
 from specviz.errors import UserError
 from specviz.figures import laws, laws_survival
-from specviz.synthetic import ABOUT, LAWS, Law
+from specviz.synthetic import ABOUT, LAWS, LEAST_VERIFY, MOST_COST, Law
 from specviz.ui import tables
 from specviz.ui.chart import chart
 from specviz.ui.checks import number, whole
@@ -58,31 +58,34 @@ def section() -> None:
             gamma = gr.Slider(0, MOST_GAMMA, value=7, step=1, label="Draft length gamma", elem_id="told-gamma")
             cost = gr.Number(0.1, label="Cost ratio c", info="Drafting one token, in plain steps.", elem_id="told-c")
             verify = gr.Number(1.2, label="Verify cost v", info="A verify pass, in plain steps.", elem_id="told-v")
-            law = gr.Radio(list(LAWS), value=LAWS[0], label="Law of the run to download", elem_id="told-law")
+            law = gr.Radio(list(LAWS), value=LAWS[0], label="Law to tell engines, and to download", elem_id="told-law")
             steps = gr.Slider(10, MOST_STEPS, value=100, step=10, label="Steps of it", elem_id="told-steps")
             seed = gr.Number(0, label="Seed", precision=0, elem_id="told-seed")
             button = gr.Button("Download a synthetic run", elem_id="told-download")
             problem = gr.HTML(elem_id="told-problem")
         with gr.Column(elem_classes="sv-run", min_width=0):
-            first = show(3.78, 7, 0.1, 1.2)
+            first = show(3.78, 7, 0.1, 1.2, LAWS[0])
             with gr.Row(elem_classes="sv-charts"):
                 shares = chart(first.shares, elem_id="told-shares", definition=SHARES)
                 survival = chart(first.survival, elem_id="told-survival", definition=SURVIVAL)
             table = gr.HTML(first.table, elem_id="told-table", elem_classes="sv-card")
     text = gr.Textbox(visible=False)
-    told = [length, gamma, cost, verify]
-    for event in (length.input, gamma.release, cost.input, verify.input):
+    told = [length, gamma, cost, verify, law]
+    for event in (length.input, gamma.release, cost.input, verify.input, law.input):
         event(show, told, [shares, survival, table], **AT_ONCE)
     made = button.click(run, [length, gamma, law, steps, seed], [text, problem], **AT_ONCE)
     made.then(None, text, None, js=DOWNLOAD, **AT_ONCE)
 
 
-def show(length: Any, gamma: Any, cost: Any, verify: Any) -> Shown:
-    """The three laws for this length, and what they would come to at these costs."""
+def show(length: Any, gamma: Any, cost: Any, verify: Any, law: Law) -> Shown:
+    """The three laws for this length, what they would come to at these costs, and how engines are told one of them."""
     try:
         told, tokens = _told(length, gamma)
         info = laws.side_by_side(told, tokens)
-        costs = number("The cost ratio c", cost, 0, 100), number("The verify cost v", verify, 0.01, 100)
+        costs = (
+            number("The cost ratio c", cost, 0, MOST_COST),
+            number("The verify cost v", verify, LEAST_VERIFY, MOST_COST),
+        )
     except UserError as error:
         return Shown(laws.plot(None), laws_survival.plot(None), tables.problem(str(error)))
     rows = [
@@ -99,8 +102,14 @@ def show(length: Any, gamma: Any, cost: Any, verify: Any) -> Shown:
     )
     table = tables.table(["law", "acceptance length", "variance", "modelled speed-up"], rows, caption=caption)
     if tokens:
-        table += tables.note("As engines are told:") + tables.facts(synthetic.knobs(told, tokens).items())
+        table += _knobs(law, told, tokens)
     return Shown(laws.plot(info), laws_survival.plot(info), table)
+
+
+def _knobs(law: Law, told: float, tokens: int) -> str:
+    made = synthetic.distribution(law, told, tokens)
+    shown = tables.note(f"As engines are told the law {law}:") + tables.facts(synthetic.knobs(made).items())
+    return shown + (tables.note(synthetic.TOKEN_MODE) if law in synthetic.SGLANG_METHODS else "")
 
 
 def run(length: Any, gamma: Any, law: Law, steps: Any, seed: Any) -> tuple[str, str]:

@@ -23,12 +23,13 @@ MARKS = {"faster": "▲", "slower": "▼", "no clear difference": "≈", None: "
 DEFINITIONS: dict[str, str] = {
     "acceptance length": "Acceptance length = 1 + accepted draft tokens / verify passes, over all passes of the "
     "prompts together (step-weighted), passes without a draft included. The small numbers are its 95 % bootstrap "
-    f"interval: what it comes to when prompts are drawn anew, with replacement; fewer than {FEWEST} prompts have none. "
-    "The mean of the prompts' own acceptance lengths (request-weighted) stands in the hover and in the table.",
+    "interval: what it comes to when prompts are drawn anew, with replacement, its tails widened for few prompts; "
+    f"fewer than {FEWEST} prompts have none. The mean of the prompts' own acceptance lengths (request-weighted) stands "
+    "in the hover and in the table.",
     "speed-up": "Speed-up = plain over speculative time per token, prefill left out, each prompt with its own plain "
-    "run beside it; the median over the prompts, with its 95 % bootstrap interval. Faster or slower is said where the "
-    "quartiles of the prompts (of fewer than 4, all of them) lie on one side of 1. Colours follow the logarithm, so "
-    "that twice as slow is as dark as twice as fast.",
+    "run beside it; the median over the prompts, with its 95 % bootstrap interval. Faster or slower is said where both "
+    "that interval, if there is one, and the quartiles of the prompts (of fewer than 4, all of them) lie on one side "
+    "of 1. Colours follow the logarithm, so that twice as slow is as dark as twice as fast.",
     "survival": "Survival at a draft position = the share of verify passes with a draft whose draft tokens were all "
     "accepted up to and including it. Σ is the sum: the accepted draft tokens per pass with a draft. Workloads come "
     "in the order of that sum; the line is the same drafter over all prompts together.",

@@ -10,22 +10,31 @@ from typing import Any
 from specviz import trace
 from specviz.errors import UserError
 from specviz.golden import Curve, Golden
-from specviz.workloads.measured import Group, groups
+from specviz.workloads import conditions
+from specviz.workloads.measured import Group, groups, left_out
 from specviz.workloads.results import Header, Result
 
 DECIMALS = 4
+FILTERS = ("top_k", "top_p", "min_p", "repetition_penalty")  # besides the temperature
 
 
 def golden_of(name: str, header: Header, results: Sequence[Result]) -> Golden:
     """A curve for every drafter on every suite and on each of its workloads, with all that reproduces them.
 
-    Raises UserError where there is nothing to write: no chain was drafted.
+    Raises UserError where there is nothing to write: no chain of one length was drafted.
     """
     found = groups(header, results)
     if not found:
-        raise UserError("No drafter of these results drafted a chain, so there is no golden length; give others.")
+        raise UserError(
+            "No drafter of these results drafted chains of one length, so there is no golden length; give others."
+        )
     curves = tuple(Curve(group.model, group.mode, _lengths(group)) for group in found)
-    return Golden(name, curves, tuple(_comments(header, results, found)))
+    return Golden(name, curves, tuple(map(_in_a_line, _comments(header, results, found))))
+
+
+def _in_a_line(comment: str) -> str:
+    """What is no character of a line, such as a line break in a name, would end the comment."""
+    return "".join(character if character.isprintable() else " " for character in comment)
 
 
 def _lengths(group: Group) -> dict[int, float]:
@@ -34,6 +43,8 @@ def _lengths(group: Group) -> dict[int, float]:
 
 def _comments(header: Header, results: Sequence[Result], found: Sequence[Group]) -> list[str]:
     suites = ", ".join(dict.fromkeys(result.suite for result in results))
+    sampling = [f"{name}: {value}" for name, value in conditions.sampling(header.sampler).items() if name in FILTERS]
+    weights = {name: hash for result in results for name, hash in result.arm.weights.items()}
     shown = json.dumps(_reproduction(header, results, found), indent=1, ensure_ascii=False)
     return [
         "# A length is 1 + accepted / verify passes that had a draft, over all passes of all prompts (step-weighted).",
@@ -42,6 +53,9 @@ def _comments(header: Header, results: Sequence[Result], found: Sequence[Group])
         f"# dataset: {suites} | temperature: {header.temperature:g} | output_len: {header.max_new_tokens}",
         f"# dtype: {header.dtype} | device: {header.device} | seed: {header.seed} | batch: {header.batch}",
         f"# rule: {header.rule} | chat_template: {str(header.chat_template).lower()} | weights: {header.weights}",
+        f"# {' | '.join(sampling)}",
+        *(f"# {name}: {hash}" for name, hash in conditions.of_weights(weights).items()),
+        *(f"# left out: {each}" for each in left_out(results)),
         *(f"# {line}" for line in shown.splitlines()),
     ]
 

@@ -1,11 +1,12 @@
 """Reads prompts from a user's file: JSON, CSV or text, within limits. Nothing here imports torch.
 
-A JSON file has an object per line, or is one list of objects. What is asked stands under the first of these that an
-object has:
+A JSON file has an object per line, or is one list of objects, or one object: a prompt, or what holds such a list under
+`data`, `prompts`, `questions` or `rows`. What is asked stands under the first of these that an object has:
 
 - `turns`: the user's turns as a list of texts, as in Spec-Bench, MT-bench and SPEED-Bench, or of messages;
 - `messages`: role and content of each. What a system message says comes before the user turn that follows it, as a
-  chat has no system role here; assistants' messages are left out, as the target gives its own answers;
+  chat has no system role here; assistants' messages are left out, as the target gives its own answers. A content may
+  be a list of parts of type `text`, whose texts go below one another;
 - `prompt`, `instruction` (`input`, if there is one, goes below it), `question` or `text`: a single turn.
 
 `question_id` or `id` names a prompt, `category` or `workload` says what kind of work it is; other keys are ignored.
@@ -22,7 +23,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from specviz.errors import UserError
-from specviz.trace import load
+from specviz.workloads.json_rows import Row, either, json_rows
 from specviz.workloads.prompts import Prompt
 
 MAX_BYTES = 20_000_000  # of a file
@@ -33,13 +34,12 @@ MAX_NAME = 100  # characters of an id or a workload
 JSON, TABLES, TEXTS = (".jsonl", ".ndjson", ".json"), (".csv", ".tsv"), (".txt", ".md")
 SUFFIXES = (*JSON, *TABLES, *TEXTS)
 SINGLE = ("prompt", "instruction", "question", "text")  # keys of a single turn, the first that is there counts
+ASKED = ("turns", "messages", *SINGLE)
 IDS, KINDS_OF_WORK = ("question_id", "id"), ("category", "workload")
 NO_WORKLOAD = "prompts"  # the workload of prompts that name none
 SEPARATOR = "---"
 # What SPEED-Bench is published with, in place of texts that others own.
 LEFT_OUT = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
-
-Row = tuple[str, Any]  # where it stands, such as "line 3", and what stands there: keys and values, if it is sound
 
 
 def read(path: Path) -> tuple[Prompt, ...]:
@@ -59,7 +59,7 @@ def parse(content: str | bytes, name: str) -> tuple[Prompt, ...]:
     Ids that are missing are made of where the prompt stands ("line-3"). Raises UserError, as for an id that two have.
     """
     suffix, text = _suffix(name), _decoded(content, name)
-    rows = _json(text, name) if suffix in JSON else _table(text, name) if suffix in TABLES else _plain(text)
+    rows = json_rows(text, name, ASKED) if suffix in JSON else _table(text, name) if suffix in TABLES else _plain(text)
     found: dict[str, Prompt] = {}
     places: dict[str, str] = {}
     for place, row in rows:
@@ -92,16 +92,6 @@ def _decoded(content: str | bytes, name: str) -> str:
         raise UserError(f"{name} holds bytes that are not UTF-8; save it as UTF-8.") from error
 
 
-def _json(text: str, name: str) -> Iterator[Row]:
-    if text.lstrip().startswith("["):
-        for number, row in enumerate(load(text, name), 1):
-            yield f"entry {number}", row
-        return
-    for number, line in enumerate(text.split("\n"), 1):  # splitlines would also split at U+2028 within JSON texts
-        if line.strip():
-            yield f"line {number}", load(line, f"{name}, line {number}")
-
-
 def _table(text: str, name: str) -> Iterator[Row]:
     """Rows by the columns of the header, empty cells left out; what separates cells is seen from the header."""
     separator = max(",;\t", key=text.split("\n", 1)[0].count)
@@ -132,7 +122,7 @@ def _cells(reader: Iterator[list[str]], where: str) -> list[str] | None:
 def _columns(cells: list[str], where: str) -> list[str]:
     columns = [cell.strip().lower() for cell in cells]
     if not set(SINGLE) & set(columns):
-        raise UserError(f"{where} is no header with a column of prompts; call one of them {_either(SINGLE)}.")
+        raise UserError(f"{where} is no header with a column of prompts; call one of them {either(SINGLE)}.")
     if len(set(columns)) < len(columns):
         raise UserError(f"{where} has two columns of one name; rename one.")
     return columns
@@ -180,9 +170,9 @@ def _name(given: dict[str, Any], keys: tuple[str, ...], where: str) -> str | Non
 
 def _turns(given: dict[str, Any], where: str) -> list[Any]:
     """What stands where turns belong, at least one, whatever it is."""
-    key = next((key for key in ("turns", "messages", *SINGLE) if key in given), None)
+    key = next((key for key in ASKED if key in given), None)
     if key is None:
-        raise UserError(f"{where} has no prompt; give one as {_either(('turns', 'messages', *SINGLE))}.")
+        raise UserError(f"{where} has no prompt; give one as {either(ASKED)}.")
     value = given[key]
     if key in SINGLE:
         more = given.get("input") if key == "instruction" else None
@@ -204,6 +194,8 @@ def _asked(messages: list[Any], where: str) -> list[str]:
             raise UserError(f"{where}: message {number} is none of a system, a user or an assistant; leave it out.")
         if role == "assistant":
             continue
+        if isinstance(content, list):
+            content = _joined(content, f"{where}: the content of message {number}")
         if not isinstance(content, str) or not content.strip():
             raise UserError(f"{where}: the content of message {number} is empty or no text; write what is said.")
         before.append(content)
@@ -215,5 +207,9 @@ def _asked(messages: list[Any], where: str) -> list[str]:
     return turns
 
 
-def _either(names: tuple[str, ...]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"
+def _joined(parts: list[Any], where: str) -> str:
+    """The texts of a content's parts."""
+    texts = [part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise UserError(f'{where} has a part that is no {{"type": "text", "text": "..."}}; leave it out.')
+    return "\n".join(map(str, texts))

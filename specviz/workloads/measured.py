@@ -1,7 +1,8 @@
 """From measurements to points on a golden curve: of a suite's results and of traces. Nothing here imports torch.
 
 An acceptance length here is the one of golden files and of vLLM, over the verify passes that had a draft. Trees are
-left out: their draft length is a depth, and siblings make it another measure.
+left out: their draft length is a depth, and siblings make it another measure. So are drafts whose length goes by
+confidence or by costs, and those of a combination that asks its parts for different lengths: none has one draft length.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from typing import Any, NamedTuple
 
 from specviz import acceptance_record
 from specviz.errors import UserError
-from specviz.golden import Measured
+from specviz.golden import Facts, Measured
 from specviz.metrics import acceptance
 from specviz.trace import Trace
-from specviz.workloads.results import Header, Result, parse
+from specviz.workloads import conditions
+from specviz.workloads.arms import Arm
+from specviz.workloads.result_file import parse
+from specviz.workloads.results import Header, Result
 from specviz.workloads.statistics import ratio_interval
 
 Points = dict[int, Measured]  # by draft length
@@ -38,6 +42,7 @@ class Group(NamedTuple):
     mode: str
     drafter: str
     points: Points
+    facts: Facts  # the conditions under which these were measured
 
 
 def holds_trace(path: Path) -> bool:
@@ -59,16 +64,18 @@ def read_results(path: Path) -> tuple[Header, list[Result]]:
 
 
 def of_traces(traces: Mapping[str, Trace]) -> Points:
-    """The runs' acceptance by draft length, those of one length together; of three runs on with an interval.
+    """The runs' acceptance by draft length, those of one length together; of `statistics.FEWEST` on with an interval.
 
-    traces: by what errors call them. Raises UserError for a synthetic run, and for one whose drafts are trees or of a
-    length chosen step by step.
+    traces: by what errors call them. Raises UserError for a synthetic run, for one whose drafts are trees or of a
+    length chosen step by step, and for runs of different targets, drafters or settings.
     """
     found: dict[int, list[Counts]] = {}
     for name, run in traces.items():
         if run.run.mode == "synthetic":
             raise UserError(f"{name} is synthetic: its acceptance was told and not measured; give a real run.")
-        if run.run.gamma_policy != "fixed" or any(len(step.nodes) > step.gamma_used for step in run.steps):
+        arm = Arm(run.run.drafter, run.run.drafter_settings, run.run.gamma)
+        is_tree = any(len(step.nodes) > step.gamma_used for step in run.steps)
+        if run.run.gamma_policy != "fixed" or is_tree or _why_left_out(arm) is not None:
             raise UserError(
                 f"{name} drafts trees or lengths that vary by policy, and golden lengths are of chains of one length; "
                 "give a run with a fixed gamma and no tree."
@@ -76,6 +83,7 @@ def of_traces(traces: Mapping[str, Trace]) -> Points:
         numbers = acceptance(run)
         counts = Counts(numbers.accepted, numbers.steps - numbers.undrafted_steps)
         found.setdefault(run.run.gamma, []).append(counts)
+    conditions.of_runs({name: run.run for name, run in traces.items()})
     return _points(found)
 
 
@@ -120,7 +128,7 @@ def groups(header: Header, results: Iterable[Result]) -> list[Group]:
     What would hold the same results as the group above it is left out.
     """
     made = [
-        Group(f"{header.target} + {drafter}", mode, drafter, of_results(some))
+        Group(f"{header.target} + {drafter}", mode, drafter, of_results(some), conditions.of_results(header, some))
         for drafter, own in _by(lambda result: result.arm.name, _chains(results)).items()
         for mode, some in _parts(own)
     ]
@@ -165,7 +173,7 @@ def _settings(header: Header, result: Result) -> acceptance_record.Settings:
         method=arm.kind,
         method_settings=arm.settings,
         gamma=arm.gamma,
-        gamma_policy="fixed",
+        gamma_policy=conditions.policy_of(arm.settings),
         temperature=header.temperature,
         rule=header.rule,
         lossless=header.rule != "typical",
@@ -179,8 +187,24 @@ def _settings(header: Header, result: Result) -> acceptance_record.Settings:
     )
 
 
+def left_out(results: Iterable[Result]) -> list[str]:
+    """The ways of drafting that are not counted here, each with the reason. Plain decoding is none."""
+    others = ((result.arm, _why_left_out(result.arm)) for result in results if result.arm.kind != "plain")
+    return list(dict.fromkeys(f"{arm.name}, {arm.title}: {why}" for arm, why in others if why))
+
+
 def _chains(results: Iterable[Result]) -> Iterator[Result]:
-    return (result for result in results if not result.arm.is_tree and result.arm.kind != "plain")
+    return (result for result in results if result.arm.kind != "plain" and _why_left_out(result.arm) is None)
+
+
+def _why_left_out(arm: Arm) -> str | None:
+    """None for chains of the length that was asked for."""
+    if arm.is_tree:
+        return "drafts trees"
+    if (arm.settings.get("second_gamma") or arm.gamma) < arm.gamma:
+        return "asks its parts for drafts of two lengths"
+    policy = conditions.policy_of(arm.settings)
+    return None if policy == "fixed" else f"ends drafts by its gamma policy, {policy}"
 
 
 def _counts(result: Result) -> Counts:
@@ -193,7 +217,7 @@ def _points(found: dict[int, list[Counts]]) -> Points:
 
 
 def _measured(counts: Sequence[Counts]) -> Measured:
-    """Over all drafts together; the interval is a bootstrap over prompts, so that of fewer than three there is none.
+    """Over all drafts together; the interval is a bootstrap over prompts, so that of few there is none.
 
     Prompts without a draft say nothing about drafts and are left out.
     """

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
+from traces import trace as recorded
 
+from specviz import trace as traces
 from specviz.cli import main
+from specviz.commands.launch import in_words
 from specviz.recordings import RECORDINGS
+from specviz.serving import Launch
+from specviz.serving.answer import Request
 
 
 def launched(capsys, *arguments):
@@ -54,6 +60,43 @@ def test_text_is_the_command_among_comments(capsys):
     assert rest[-1].startswith("# - ")
     _, out, _ = launched(capsys, "--drafter", "medusa", "--engine", "vllm")
     assert [line[0] for line in out.splitlines()] == ["#", "#"]
+
+
+def test_all_but_the_command_are_comments(capsys):
+    """An example request has lines of its own, and a sentence must not be able to."""
+    _, out, _ = launched(capsys, "--pairing", "qwen3-8b", "--drafter", "ngram", "--engine", "vllm")
+    (found,) = answer(capsys, "--pairing", "qwen3-8b", "--drafter", "ngram", "--engine", "vllm")["launches"]
+    rest = out.replace(found["command"], "# the command").splitlines()
+    assert all(line.startswith("# ") for line in rest)
+    body = rest.index("# Example request: POST /v1/chat/completions") + 1
+    assert rest[body : body + 2] == ["# {", '#   "model": "Qwen/Qwen3-8B",']
+    hostile = Launch("e", "E", "now", "serve", differs=("one\nrm -rf x",), request=Request("/v1\nrm", "{}\nrm"))
+    assert in_words(hostile).splitlines() == [
+        "# E: now",
+        "serve",
+        "# Example request: POST /v1",
+        "# rm",
+        "# {}",
+        "# rm",
+        "# - one",
+        "# rm -rf x",
+    ]
+    assert in_words(replace(hostile, command=None, unsupported="a\nrm")).splitlines() == ["# E: now", "# a", "# rm"]
+
+
+def test_a_folders_name_cannot_bring_lines_of_its_own(capsys, tmp_path):
+    folder = tmp_path / "a\nrm -rf x"
+    folder.mkdir()
+    for models in (("--target", folder), ("--target", "someone/fine", "--drafter-path", folder)):
+        status, out, err = launched(capsys, "--drafter", "draft-model", *map(str, models))
+        assert (status, out) == (2, "") and "control character" in err and len(err.splitlines()) == 1
+
+
+def test_a_trace_cannot_bring_lines_of_its_own(capsys, tmp_path):
+    for change in ({"target": "evil\nrm -rf ~/x #"}, {"drafter": "eagle", "drafter_settings": {"source": "a\nrm"}}):
+        traces.write(recorded("a", **change), tmp_path / "evil.jsonl")
+        status, out, err = launched(capsys, "--trace", str(tmp_path / "evil.jsonl"), "--engine", "vllm")
+        assert (status, out) == (2, "") and "control character" in err and len(err.splitlines()) == 1
 
 
 def test_a_recorded_run_brings_its_settings(capsys):

@@ -25,7 +25,7 @@ from specviz.serving.plans import of_preset
 
 PAIRINGS = load_pairings()
 SERVERS = [name for name in ENGINES if name != "transformers"]
-HOSTILE = 'it\'s $HOME `x`; "y"\nEOF\n#'
+HOSTILE = 'it\'s $HOME `x`; "y" EOF #'
 
 
 def plan(pairing: str, title: str, **changes: Any) -> Deployment:
@@ -150,6 +150,22 @@ def test_the_canonical_weights_are_told_from_the_hubs():
         assert originals == (launch.engine != "llama.cpp")
     llama = told("llama.cpp", plan("smollm2-135m", "N-gram lookup"))
     assert "SmolLM2-135M-Instruct.Q4_1.gguf" in llama.command and "4 bits" in llama.differs[0]
+
+
+@pytest.mark.parametrize("character", ["\n", "\r", "\x1b", "\x85", "\u2028", "\u202e"])
+def test_a_name_of_more_than_a_line_is_refused(character: str):
+    model = ModelSource("mine", f"a{character}rm -rf x", "unknown", path=Path("/place"))
+    fine = ModelSource("fine", "fine", "unknown", path=Path("/fine"))
+    for plan in (
+        {"target": model},
+        {"target": replace(model, name="mine", path=Path(f"/a{character}b"))},
+        {"target": replace(model, name="mine", hub=HubSource("a/b", f"v{character}1", None))},
+        {"drafter": model},
+        {"settings": {"source": f"a{character}b"}},
+        {"settings": {f"a{character}b": 1}},
+    ):
+        with pytest.raises(UserError, match="holds a line break or another control character; give another"):
+            Deployment(**{"target": fine, "kind": "ngram", "gamma": 3, **plan})
 
 
 def test_a_folder_is_a_placeholder_that_no_shell_misreads():

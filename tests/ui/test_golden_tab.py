@@ -20,7 +20,11 @@ from specviz.synthetic import distribution, synthetic_trace
 from specviz.ui import golden, golden_view, synthetic
 
 FILES = (
-    Golden("first", (Curve("m", "on", {1: 1.5, 2: 2.0}), Curve("m", "off", {1: 1.4})), ("# status: published",)),
+    Golden(
+        "first",
+        (Curve("m", "on", {1: 1.5, 2: 2.0}), Curve("m", "off", {1: 1.4})),
+        ("# status: published | temperature: 0",),
+    ),
     Golden("second", (Curve("m", "on", {1: 1.6}), Curve("n", "on", {3: 2.5})), ("# source: <b>there</b>",)),
 )
 SHIPPED = golden_view.choices(FILES)
@@ -31,7 +35,8 @@ def test_curves_are_called_by_file_and_mode_and_by_model_where_there_are_several
 
 
 def test_the_first_curve_is_compared_and_the_others_lie_over_it():
-    groups = {"eagle · own": {1: Measured(1.7, 1.65, 1.75, 9)}}
+    facts = {"model": "m", "temperature": "0.7"}
+    groups = {"eagle · own": golden_view.Taken({1: Measured(1.7, 1.65, 1.75, 9)}, facts)}
     shown = golden_view.show(["first · on", "second · m/on"], "eagle · own", 5, SHIPPED, groups)
     rows = shown.table.split("<tr>")[1:]
     cells = [re.findall("<t[hd][^>]*>([^<]*)<", row) for row in rows]
@@ -39,6 +44,10 @@ def test_the_first_curve_is_compared_and_the_others_lie_over_it():
     assert cells[1] == ["1", "1.50", "50%", "1.50", "1.70", "1.65 to 1.75", "above (+13.3%)", "1.60"]
     assert cells[2] == ["2", "2.00", "50%", "1.75", "n/a", "n/a", "not measured", "n/a"]
     assert "A length lies above the tolerance" in shown.table
+    assert "Draft lengths: 1 above, 1 not measured." in shown.table
+    assert "Not under the same conditions: temperature: 0 in the golden file, 0.7 in" in shown.table
+    same = {"eagle · own": groups["eagle · own"]._replace(facts={"model": "m", "temperature": "0.0"})}
+    assert "conditions" not in golden_view.show(["first · on"], "eagle · own", 5, SHIPPED, same).table
     assert [line.name for line in shown.lengths.data if line.name] == ["A", "B", "independent", "measured"]
     assert "published · m/on" in shown.facts and "&lt;b&gt;there" in shown.facts and "<b>there" not in shown.facts
 
@@ -73,7 +82,8 @@ def test_uploaded_results_and_runs_are_taken(tmp_path: Path):
     names = ["the uploaded runs", "eagle · own", "ngram · own"]
     assert list(found) == names and problem == ""
     assert (listed["choices"], listed["value"]) == ([*names, "none"], "the uploaded runs")
-    assert found["the uploaded runs"][2].length == 3.0
+    assert found["the uploaded runs"].points[2].length == 3.0
+    assert found["eagle · own"].facts["dtype"] == "float32"
 
 
 def test_what_is_no_measurement_is_refused_in_a_sentence(tmp_path: Path):
@@ -88,10 +98,13 @@ def test_what_is_no_measurement_is_refused_in_a_sentence(tmp_path: Path):
 
 
 def test_the_laws_their_lengths_and_modelled_speedups():
-    shown = synthetic.show(2.6, 3, 0.1, 1.3)
+    shown = synthetic.show(2.6, 3, 0.1, 1.3, "minimum-variance")
     assert "modelled speed-up" in shown.table and "1.62x" in shown.table and "ACCEPTED_TOKENS=1.6" in shown.table
     assert "Synthetic" in shown.table and len(shown.shares.data) == 3
-    assert "As engines are told" not in synthetic.show(1, 0, 0.1, 1.0).table
+    assert "match-expected" in shown.table and "since 0.5.16" in shown.table
+    geometric = synthetic.show(2.6, 3, 0.1, 1.3, "geometric").table
+    assert "ACCEPTED_TOKENS" not in geometric and "since 0.5.16" not in geometric
+    assert "As engines are told" not in synthetic.show(1, 0, 0.1, 1.0, "minimum-variance").table
 
 
 @pytest.mark.parametrize(
@@ -105,7 +118,7 @@ def test_the_laws_their_lengths_and_modelled_speedups():
     ],
 )
 def test_what_cannot_be_told_is_refused_in_a_sentence(told: tuple[Any, ...], why: str):
-    shown = synthetic.show(*told)
+    shown = synthetic.show(*told, "minimum-variance")
     assert why in shown.table and 'role="alert"' in shown.table and shown.shares.data == ()
 
 

@@ -53,8 +53,9 @@ def test_intervals_come_with_enough_prompts():
     assert cell.interval == row.acceptance_interval and 1 <= cell.interval[0] < 1.5 < cell.interval[1] <= 2
     low, high = row.request_interval
     assert cell.hover[2] == f"1.50 ({low:.2f}–{high:.2f}) request-weighted"
-    [[cell]] = charts.heat_map(results[:2], [ONE], "acceptance length").cells
-    assert cell.interval is None
+    [[five], [four]] = (charts.heat_map(results[:n], [ONE], "acceptance length").cells[0] for n in (5, 4))
+    assert five.interval is not None and four.interval is None
+    assert four.hover[1] == "1.50 step-weighted"
 
 
 def test_a_heat_map_of_speed_marks_the_verdict():

@@ -86,6 +86,25 @@ def test_of_a_conversation_the_users_turns_are_asked_and_the_system_speaks_befor
     assert prompt == Prompt("talk", "chat", ("Be brief.\n\nWho was first?", "And then?", "Speak up.\n\nLast?"))
 
 
+def test_the_texts_of_a_contents_parts_go_below_one_another():
+    parts = [{"type": "text", "text": "Look."}, {"type": "text", "text": "What is it?"}]
+    for key in ("messages", "turns"):
+        (prompt,) = parse(lines({key: [{"role": "user", "content": parts}]}), "mine.jsonl")
+        assert prompt.turns == ("Look.\nWhat is it?",)
+
+
+def test_one_object_is_a_prompt_or_holds_the_rows():
+    for indent in (None, 1):
+        one = parse(json.dumps({"prompt": "a", "data": [1]}, indent=indent), "mine.json")
+        assert [prompt.turns for prompt in one] == [("a",)]
+        for key in ("data", "prompts", "questions", "rows"):
+            rows = {"version": 1, key: [{"prompt": "a"}, {"question": "b", "id": 3}]}
+            assert parse(json.dumps(rows, indent=indent), "mine.json") == (
+                Prompt("entry-1", "prompts", ("a",)),
+                Prompt("3", "prompts", ("b",)),
+            )
+
+
 def test_a_list_of_objects_is_read_too_and_missing_ids_tell_the_place():
     rows = [{"prompt": "a", "id": 3}, {"prompt": "b"}]
     for text in (json.dumps(rows), "\n" + json.dumps(rows, indent=2)):
@@ -133,7 +152,13 @@ def test_text_holds_a_prompt_per_line_or_several_lines_between_separators():
         ({"messages": ["x"]}, "message 1 is none of a system, a user or an assistant"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "message 1 is none of a system, a user or an assistant"),
         ({"messages": [{"role": ["user"], "content": "x"}]}, "message 1 is none of a system, a user or an assistant"),
-        ({"messages": [{"role": "user", "content": [{"text": "x"}]}]}, "the content of message 1 is empty or no text"),
+        (
+            {"messages": [{"role": "user", "content": [{"text": "x"}]}]},
+            'the content of message 1 has a part that is no {"type": "text", "text": "..."}; leave it out.',
+        ),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "the content of message 1 has a part"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]}, "message 1 has a part that is no"),
+        ({"messages": [{"role": "user", "content": []}]}, "the content of message 1 is empty or no text"),
         ({"messages": [{"role": "user", "content": " "}]}, "the content of message 1 is empty or no text"),
         ({"messages": [{"role": "assistant", "content": "x"}]}, "its messages end before a user asks something"),
         ({"turns": [{"role": "user", "content": "x"}, {"role": "system", "content": "y"}]}, "its messages end before"),
@@ -163,6 +188,14 @@ def test_a_wrong_row_is_named_with_its_line(row, words):
         (r'{"prompt": "\ud83d"}', "mine.jsonl", "mine.jsonl, line 1 is not JSON"),
         ('{"prompt": ' + "[" * 100_000, "mine.jsonl", "mine.jsonl, line 1 is not JSON"),
         ("[" * 100_000, "mine.json", "mine.json is not JSON"),
+        ('{"prompt": "a"\n{"prompt": "b"}\n', "m.jsonl", "m.jsonl is not JSON: line 1 is no object (Expecting ','"),
+        ('{\n"prompt": \n', "mine.json", "and nor is the whole file (Expecting value: line 3 column 1"),
+        ('{"data": []}', "mine.json", "mine.json has no prompts; give at least one"),
+        ('{"data": ["a"]}', "mine.json", "mine.json, entry 1 is no prompt; write it as an object such as"),
+        ('{"data": {"prompt": "a"}}', "mine.json", "mine.json, line 1 has no prompt; give one as"),
+        ('{"data": [], "rows": []}', "mine.json", "several lists of prompts; keep one of data, prompts, questions or"),
+        ('{"data": [{"prompt": "a"}]}\n{"prompt": "b"}', "mine.json", "mine.json, line 1 has no prompt"),
+        ('{\n"other": 1}', "mine.json", "mine.json, entry 1 has no prompt; give one as turns"),
         ('[{"prompt": "a"}, 7]', "mine.json", "mine.json, entry 2 is no prompt"),
         ("[]", "mine.json", "mine.json has no prompts; give at least one"),
         ("", "mine.jsonl", "mine.jsonl has no prompts"),
