@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from specviz.workloads import sheets
 from specviz.workloads.charts import place_names
 from specviz.workloads.results import Header, Result
-from specviz.workloads.statistics import DRAWS
+from specviz.workloads.statistics import DRAWS, FEWEST
 from specviz.workloads.summary import Place
 
 HASH = 16  # characters of a weight hash that are shown
@@ -80,9 +80,10 @@ def method(header: Header, results: Sequence[Result]) -> tuple[str, ...]:
     told += [
         "Acceptance lengths count the target's own token of each pass. They are step-weighted (all verify passes "
         "together), and where it says by request, the mean of the prompts' own.",
-        f"Intervals are of 95 %, by bootstrap: prompts are drawn anew, with replacement, {DRAWS:,} times. They tell "
-        "how much a figure depends on which prompts were asked, one figure at a time, and nothing of other workloads "
-        "or machines.",
+        f"Intervals of figures are of 95 %, by bootstrap: prompts are drawn anew, with replacement, {DRAWS:,} times, "
+        "and the tails are cut where Student's distribution would have them, as the middle 95 % of the draws is too "
+        f"narrow for few prompts. Fewer than {FEWEST} prompts have none. They tell how much a figure depends on which "
+        "prompts were asked, one figure at a time, and nothing of other workloads or machines.",
     ]
     return tuple(told)
 

@@ -8,7 +8,7 @@ from reported import KNOWN
 from workloads.suites import result
 
 from specviz.cli import make_parser
-from specviz.commands.bench import read_arms, read_plan
+from specviz.commands.suite import read_arms, read_plan
 from specviz.report.again import OUT, again, shell
 from specviz.workloads.arms import Arm
 from specviz.workloads.results import digest

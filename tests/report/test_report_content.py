@@ -35,7 +35,7 @@ def of(*speedups: float | None, arm=EAGLE) -> list:
     ("found", "said"),
     [
         (
-            of(1.5, 1.5, 1.5),
+            of(1.5, 1.5, 1.5, 1.5, 1.5),
             "Faster: eagle, gamma 2, decoded at 1.50x the speed of plain decoding (95 % interval 1.50 to 1.50, "
             "quartiles of the prompts 1.50 to 1.50), with an acceptance length of 2.50 (2.50 to 2.50).",
         ),
@@ -48,6 +48,12 @@ def of(*speedups: float | None, arm=EAGLE) -> list:
             of(0.5, 2.0) + of(0.5, 1.0, arm=NGRAM),
             "No clear difference: eagle, gamma 2, the best here, decoded at 1.25x the speed of plain decoding "
             "(quartiles of the prompts 0.50 to 2.00), with an acceptance length of 2.50.",
+        ),
+        (
+            # A median of 0.90 takes three of five drawn prompts, one time in 17: enough to leave it open.
+            of(0.9, 1.1, 1.1, 1.1, 1.1),
+            "No clear difference: eagle, gamma 2, decoded at 1.10x the speed of plain decoding (95 % interval 0.90 to "
+            "1.10, quartiles of the prompts 1.10 to 1.10), with an acceptance length of 2.50 (2.50 to 2.50).",
         ),
         (of(None), "Nothing was timed. Most was accepted of eagle, gamma 2: an acceptance length of 2.50."),
         (
@@ -65,14 +71,15 @@ def test_the_verdict_is_about_the_best_way_of_drafting(found, said):
 def test_every_way_of_drafting_with_its_figures():
     made = report(KNOWN, results())
     assert made.title == "Speculative decoding with Tiny: own"
-    assert made.setting == "Tiny in float32 on cpu, 1 thread, 8 prompts of 2 workloads, 2026-01-01."
+    assert made.setting == "Tiny in float32 on cpu, 1 thread, 12 prompts of 2 workloads, 2026-01-01."
     speed, accepted = table(made, "Time per token"), table(made, "Acceptance")
     assert texts(speed)[2] == [
-        *("eagle", "gamma 2", "8", "1.55x", "1.10-2.00", "1.10-2.00", "1.53x"),
+        *("eagle", "gamma 2", "12", "1.55x", "1.10-2.00", "1.10-2.00", "1.53x"),
         *("0.100", "1.20", "2.00", "1.50x", "1.03", "4.0%", "faster"),
     ]
+    # Of 12 prompts drawn, 2 to 10 are of code in all but the tails: (2 * 2.5 + 10 * 1.5) / 12 = 1.67, and 2.33.
     assert texts(accepted)[0] == [
-        *("ngram", "gamma 2", "8", "2.00", "1.62-2.38", "2.00", "1.62-2.38", "2.00", "50.0%", "8 of 8", "0"),
+        *("ngram", "gamma 2", "12", "2.00", "1.67-2.33", "2.00", "1.67-2.33", "2.00", "50.0%", "12 of 12", "0"),
     ]
     assert [row[-1] for row in texts(speed)] == ["no clear difference", "no clear difference", "faster"]
     assert speed.chart is not None and [row.said for row in speed.chart.rows] == ["1.02x", "0.95x", "1.55x"]
@@ -104,14 +111,14 @@ def test_survival_is_of_the_longest_drafts_and_of_every_workload():
     made = report(KNOWN, [*results(), *deeper])
     survival = table(made, "Survival per draft position")
     assert texts(survival) == [
-        ["ngram", "gamma 4", "81.8%", "31.8%", "13.6%", "13.6%"],
+        ["ngram", "gamma 4", "80.0%", "30.0%", "10.0%", "10.0%"],
         ["eagle", "gamma 2", "75.0%", "25.0%", "n/a", "n/a"],
     ]
     assert survival.chart is not None and survival.chart.series[1].values == (0.75, 0.25, None, None)
     workloads = table(made, "Survival by workload: eagle")
     assert workloads.is_folded and texts(workloads) == [
-        ["code", "8", "100.0%", "50.0%"],
-        ["story", "8", "50.0%", "0.0%"],
+        ["code", "12", "100.0%", "50.0%"],
+        ["story", "12", "50.0%", "0.0%"],
     ]
 
 
@@ -119,8 +126,10 @@ def test_acceptance_along_the_output_and_by_prompt_length():
     long = result(EAGLE, "long", answers=(answer(2, 2, 2, 0, gamma=2),), workload="code")
     made = report(KNOWN, [*results(), long])
     output, prompt = table(made, "Acceptance over the output"), table(made, "Acceptance by prompt length")
+    # Eagle's passes: 12 of 2.5 on average, 12 of 1.5 and 3 of 3, so 57 / 27. The interval is what the chances of all
+    # draws of 13 prompts add up to.
     assert texts(output) == [
-        ["0 to 7", "2.00 (1.62-2.38, 8 prompts)", "2.16 (1.72-2.55, 9 prompts)"],
+        ["0 to 7", "2.00 (1.67-2.33, 12 prompts)", "2.11 (1.73-2.46, 13 prompts)"],
         ["8 to 15", "n/a", "1.00 (1 prompt)"],
     ]
     assert [row[0] for row in texts(prompt)] == ["0 to 63", "64 to 127"]
@@ -148,8 +157,27 @@ def test_changes_since_other_results_are_told_with_what_else_differs():
     assert blocks[1] == Points(("dtype: bfloat16 before, float32 now", "threads: n/a before, 2 now"))
     clear, *every = (block for block in blocks if isinstance(block, Table))
     assert clear.caption == "Change of speed-up from old.jsonl to new.jsonl beyond noise" and not clear.is_folded
-    assert texts(clear)[0][:4] == ["all prompts", "ngram, gamma 2", "0.52", "1.03"]
+    # Student's interval of 12 pairs whose shares in the change are 0.11 above and below it, for 12 comparisons at once.
+    assert texts(clear)[0] == [
+        *("all prompts", "ngram, gamma 2", "0.52", "1.03", "+0.52", "+0.39 to +0.64", "12 and 12, the same"),
+        "more, beyond noise",
+    ]
+    assert texts(clear)[2][:6] == ["story", "ngram, gamma 2", "0.40", "0.80", "+0.40", "+0.40 to +0.40"]
     assert [len(each.rows) for each in every] == [6, 6] and all(each.is_folded for each in every)
+
+
+def test_fewer_than_five_prompts_have_no_intervals():
+    few, enough = of(1.5, 1.5, 2.0, 2.0), of(1.5, 1.5, 1.5, 2.0, 2.0)
+    made = report(KNOWN, few, Against("old.jsonl", KNOWN, few), name="new.jsonl")
+    assert texts(table(made, "Time per token"))[0][2:6] == ["4", "1.75x", "n/a", "1.50-2.00"]
+    assert texts(table(made, "Acceptance"))[0][2:7] == ["4", "2.50", "n/a", "2.50", "n/a"]
+    assert texts(table(made, "Speed-up by workload")) == [["code", "▲ 1.75x"]]
+    assert texts(table(made, "Acceptance over the output"))[0] == ["0 to 7", "2.50 (4 prompts)"]
+    assert section(made, "Changes since old.jsonl")[0] == Paragraph(
+        "0 of 2 differences from old.jsonl (2026-01-01) are beyond noise. Of 2 there are too few prompts to tell."
+    )
+    assert texts(table(made, "Change of speed-up"))[0][5:] == ["n/a", "4 and 4, the same", "too few prompts to tell"]
+    assert "n/a" not in texts(table(report(KNOWN, enough), "Time per token"))[0]
 
 
 def test_nothing_in_common_is_said():
@@ -166,10 +194,10 @@ def test_machine_and_method_are_told():
     told = dict(facts.pairs)
     assert told["Load averages at the start"] == "n/a (over 1, 5 and 15 minutes)"
     assert (
-        told["Threads"] == "2" and told["Versions"] == "torch 2" and told["Counted"] == "96 tokens in 48 verify passes"
+        told["Threads"] == "2" and told["Versions"] == "torch 2" and told["Counted"] == "144 tokens in 72 verify passes"
     )
     assert told["Drafters' weights"] == "smollm2-135m/eagle (0858a4ff8)"
-    assert told["Prompts by workload"] == "code 4, story 4" and told["Prompts by length"] == "short 8"
+    assert told["Prompts by workload"] == "code 6, story 6" and told["Prompts by length"] == "short 12"
     [method] = section(made, "How it was measured")
     assert isinstance(method, Points)
     assert method.items[0] == "Tokens are drawn at temperature 0.7, with seed 3 for every prompt."

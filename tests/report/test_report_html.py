@@ -118,7 +118,7 @@ def test_tables_name_their_rows_and_columns():
         in text
     )
     assert (
-        '<th scope="row" class="text">eagle</th><th scope="row" class="text">gamma 2</th><td>8</td><td>1.55x</td>'
+        '<th scope="row" class="text">eagle</th><th scope="row" class="text">gamma 2</th><td>12</td><td>1.55x</td>'
         in text
     )
     assert '<td class="more" style="--tint:0.420">▲ 2.00x (2.00-2.00)</td>' in text  # twice as fast
