@@ -1,4 +1,4 @@
-"""The command line: `python -m specviz run | fetch | replay | bench | record | train | space`. Results go to stdout."""
+"""The command line, `python -m specviz COMMAND`: what there is, and which options it takes. Results go to stdout."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from specviz import replay, trace
+from specviz import golden_options, replay, trace
+from specviz.batch import options as batch
 from specviz.drafter_settings import TREES
 from specviz.errors import UserError
+from specviz.planning import options as planning
 from specviz.presets import DRAFTER_KINDS, load_pairings
 from specviz.recordings import RECORDINGS
+from specviz.report import options as report
+from specviz.serving import options as serving
 from specviz.training import options as training
 from specviz.workloads import options as workloads
 
@@ -113,6 +117,32 @@ def make_parser() -> argparse.ArgumentParser:
     _add_drafter(speed)
     workloads.add_arguments(speed)
     speed.set_defaults(command="bench")
+
+    said = commands.add_parser("report", help="turn results of bench into a page or a text", formatter_class=Defaults)
+    report.add_arguments(said)
+    said.set_defaults(command="report")
+
+    lengths = commands.add_parser("golden", help="golden acceptance lengths, and acceptance that is made up from them")
+    golden_options.add_arguments(lengths)
+    lengths.set_defaults(command="golden")
+
+    need = commands.add_parser("plan", help="what a pairing needs of memory, before anything is downloaded")
+    planning.add_arguments(need)
+    need.set_defaults(command="plan")
+
+    crowd = commands.add_parser(
+        "batch",
+        help="what verify passes over several sequences cost here, and what that leaves of a speed-up",
+        formatter_class=Defaults,
+    )
+    _add_model(crowd)
+    batch.add_arguments(crowd)
+    crowd.set_defaults(command="batch")
+
+    launch = commands.add_parser("launch", help="how to start the same in vLLM, SGLang, llama.cpp, TensorRT-LLM, ...")
+    _add_drafter(launch)
+    serving.add_arguments(launch)
+    launch.set_defaults(command="launch")
 
     record = commands.add_parser(
         "record",

@@ -1,15 +1,13 @@
-"""How much memory a target and its drafter need, from their configurations alone, and how much there is.
+"""How much memory a target and its drafter need, from their configurations alone.
 
-All amounts are bytes. Nothing is loaded: parameters are counted on models built without storage.
+All amounts are bytes. Nothing is loaded: parameters are counted on models built without storage. What there is of
+memory, and what a run has really taken, is looked up in `planning.room`.
 """
 
 import functools
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-import psutil
 import torch
 from transformers import PretrainedConfig
 
@@ -17,19 +15,28 @@ from specviz.errors import NotEnoughMemory
 from specviz.models.cache import capacity
 from specviz.models.pack import parameters_kept
 from specviz.models.skeleton import model_without_storage, mtp_without_storage
+from specviz.planning.room import available_bytes, peak_bytes
 
-if sys.platform != "win32":
-    import resource
+__all__ = ["Budget", "available_bytes", "check", "estimate", "human", "peak_bytes"]
 
 LOGIT_BYTES = 4  # probabilities are computed in float32 whatever the model's format
 STORED_BYTES = 2  # per weight in the files of heads, as nearly all are published
+PASS = 256  # tokens of a prompt that go through the model at a time; see `target.PREFILL_CHUNK`
+COPIES = 2  # distributions beside the logits of a verify pass: as sampled from, and as shown
+SPARE = 20  # at least one part in so many stays free: how far the estimate is off at most
+# What a process takes on a CPU beside the models, measured with the default pairing: a tokenizer's entry, and what the
+# matrix library compiles and keeps on its first passes.
+TOKENIZER_ENTRY, LIBRARIES = 330, 32_000_000
+NO_ROWS = ("linear_attention", "mamba", "conv", "moe", "mlp")  # kinds of layers that keep no keys and values
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """Estimated need by part, and what is available, in bytes.
 
-    `kv` and `logits` are sums over target and drafter; `headroom` is for activations and the allocator.
+    `kv`, `logits` and `activations` are sums over target and drafter; the last also has the target's states that a head
+    reads. `runtime`: what tokenizers and libraries take of a CPU's memory while they work. `headroom` is to stay free,
+    for what an allocator leaves unused and for what the estimate does not know.
     """
 
     weights_target: int
@@ -38,11 +45,19 @@ class Budget:
     logits: int
     headroom: int
     available: int
+    activations: int = 0
+    runtime: int = 0
+
+    @property
+    def expected(self) -> int:
+        """What should be taken at the peak: all but the headroom."""
+        weights = self.weights_target + self.weights_drafter
+        return weights + self.kv + self.logits + self.activations + self.runtime
 
     @property
     def total(self) -> int:
-        """The sum of the five parts."""
-        return self.weights_target + self.weights_drafter + self.kv + self.logits + self.headroom
+        """What has to be free before anything is loaded."""
+        return self.expected + self.headroom
 
 
 def estimate(
@@ -59,7 +74,12 @@ def estimate(
     drafter_weight_bytes: int | None = None,
     head_bytes: int = 0,
     head_layers: int = 0,
+    head_states: int = 0,
     packed: bool = False,
+    batch: int = 1,
+    kv_dtype_bytes: int | None = None,
+    on_cpu: bool = False,
+    windowed: bool = False,
 ) -> Budget:
     """The memory that decoding with this pair needs.
 
@@ -71,9 +91,13 @@ def estimate(
     CPU's (see `available_bytes`); the sum over all devices where a model is spread.
     `weight_bytes`, `drafter_weight_bytes`: the weights' true size, for checkpoints that stay quantised in memory; by
     default parameters times `dtype_bytes`. `head_bytes`: size of the files of trained heads that draft, which count as
-    stored in 16 bits; `head_layers`: how many of their layers have a cache, each as large as one of the target's.
+    stored in 16 bits; `head_layers`: how many of their layers have a cache, each as large as one of the target's;
+    `head_states`: of how many of the target's layers they keep the states of every token.
     `packed`: weights are packed as they are loaded (see `pack.packs`), so LM heads that are tied to the embeddings
-    are in memory twice.
+    are in memory twice. `batch`: sequences at a time. `kv_dtype_bytes`: of a cache in another format. `on_cpu`: the
+    system gives memory as it is written, so that of the caches' buffers only the rows in use count, and tokenizers and
+    libraries take theirs of the same. `windowed`: caches keep no more rows than a layer's sliding window, as serving
+    engines do; ours keep all.
     """
     configs = [target_config] if drafter_config is None else [target_config, drafter_config]
     weights = [
@@ -91,17 +115,36 @@ def estimate(
         configs.append(target_config)
     weights.append(head_weights(head_bytes, dtype_bytes))
     rows = context_tokens + gamma + 1
-    head_kv = head_layers * max(kv_bytes_by_layer(target_config, rows, dtype_bytes))
+    kv_dtype = dtype_bytes if kv_dtype_bytes is None else kv_dtype_bytes
+    caches = [kv_bytes_by_layer(config, rows, kv_dtype, as_written=on_cpu, windowed=windowed) for config in configs]
     # DFlash models have no vocabulary of their own and draft through the target's LM head.
     vocabulary = getattr(target_config.get_text_config(), "vocab_size", 0)
     widths = [getattr(config.get_text_config(), "vocab_size", vocabulary) for config in configs]
+    logits = batch * (gamma + 1) * (sum(widths) + (widths[0] if head_bytes else 0)) * LOGIT_BYTES
+    passes = [pass_bytes(config, context_tokens, dtype_bytes, on_cpu=on_cpu) for config in configs]
+    if head_layers:
+        passes.append(passes[0])  # a head's layer works as one of the target's does
+    working = sum(passes)  # what one used is not always given back before the next one asks
+    states = context_tokens * head_states * _width(target_config) * dtype_bytes
+    if head_states:  # those of a pass come from all layers
+        working += layers_bytes(target_config, context_tokens, dtype_bytes)
+    # The states are joined after the prompt and again when the first token is added, with as much room beside them.
+    joined = states * (2 if on_cpu else 3)
+    activations = max(batch * (working + states), batch * joined, COPIES * logits)
+    runtime = LIBRARIES + TOKENIZER_ENTRY * sum({*widths}) if on_cpu else 0
+    kv = batch * (sum(map(sum, caches)) + head_layers * max(caches[0]))
+    expected = sum(weights) + kv + logits + activations + runtime
     return Budget(
         weights_target=weights[0],
         weights_drafter=sum(weights[1:]),
-        kv=sum(kv_bytes(config, rows, dtype_bytes) for config in configs) + head_kv,
-        logits=(gamma + 1) * (sum(widths) + (widths[0] if head_bytes else 0)) * LOGIT_BYTES,
-        headroom=sum(weights) // 5,
+        kv=kv,
+        logits=logits,
+        # Beyond its weights a model takes up to a fifth of them, as a rule of thumb; what is foreseen of that is no
+        # longer unforeseen.
+        headroom=max(sum(weights) // 5 - activations - runtime, expected // SPARE),
         available=available_bytes(torch.device("cpu")) if available is None else available,
+        activations=activations,
+        runtime=runtime,
     )
 
 
@@ -119,13 +162,14 @@ def check(budget: Budget) -> None:
         weights += f" + {human(budget.weights_drafter)} for the drafter"
     parts = f"{weights}, KV cache {human(budget.kv)}, logits {human(budget.logits)}"
     raise NotEnoughMemory(
-        f"This run needs about {human(budget.total)} of memory ({parts}, headroom {human(budget.headroom)}) but "
+        f"This run needs about {human(budget.total)} of memory ({parts}, activations "
+        f"{human(budget.activations + budget.runtime)}, headroom {human(budget.headroom)}) but "
         f"{human(budget.available)} is free, so choose fewer tokens, a 16-bit number format or smaller models, "
         "or close other programs."
     )
 
 
-def _remembered(count: Callable[[PretrainedConfig], int]) -> Callable[[PretrainedConfig], int]:
+def remembered(count: Callable[[PretrainedConfig], int]) -> Callable[[PretrainedConfig], int]:
     """The same count, made once for configurations of the same type and content."""
     known: dict[tuple[type[PretrainedConfig], str], int] = {}
 
@@ -139,19 +183,19 @@ def _remembered(count: Callable[[PretrainedConfig], int]) -> Callable[[Pretraine
     return looked_up
 
 
-@_remembered
+@remembered
 def count_parameters(config: PretrainedConfig) -> int:
     """Parameters of the model that `config` describes; tied weights once, quantised ones unpacked."""
     return sum(parameter.numel() for parameter in model_without_storage(config).parameters())
 
 
-@_remembered
+@remembered
 def count_kept_by_packing(config: PretrainedConfig) -> int:
     """Those of them that stay in memory beside a packed copy."""
     return parameters_kept(model_without_storage(config))
 
 
-@_remembered
+@remembered
 def count_mtp_parameters(config: PretrainedConfig) -> int:
     """Parameters of the model's multi-token-prediction layers; embeddings and LM head, which are its own, not again."""
     model = model_without_storage(config)
@@ -165,84 +209,72 @@ def kv_bytes(config: PretrainedConfig, rows: int, dtype_bytes: int) -> int:
     return sum(kv_bytes_by_layer(config, rows, dtype_bytes))
 
 
-def kv_bytes_by_layer(config: PretrainedConfig, rows: int, dtype_bytes: int) -> list[int]:
+def kv_bytes_by_layer(
+    config: PretrainedConfig, rows: int, dtype_bytes: int, *, as_written: bool = False, windowed: bool = False
+) -> list[int]:
     """Size of each layer's key and value cache for `rows` tokens.
 
     Its buffers double as they fill, and keep all rows even under a sliding window, so that drafts can be taken back.
+    `as_written`: what of a buffer holds no row takes no memory. `windowed`: no more rows than the window, exactly.
     Recurrent layers' states, whose size doesn't depend on the length, are left to the headroom.
     """
     text = config.get_text_config()
-    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     kinds = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
-    each = 2 * capacity(rows) * int(heads) * int(head_dim) * dtype_bytes
-    return [0 if kind == "linear_attention" else each for kind in kinds]
+    window = getattr(text, "sliding_window", None) if windowed else None
+    only = window is not None and not getattr(text, "layer_types", None)  # of all layers, where none is named
+    row = kv_row_values(text) * dtype_bytes
+    held = rows if as_written or windowed else capacity(rows)
+    seen = held if window is None else min(held, int(window))
+    return [0 if kind in NO_ROWS else row * (seen if only or "sliding" in kind else held) for kind in kinds]
 
 
-def available_bytes(device: torch.device) -> int:
-    """Bytes that a new run may use on `device`.
+def kv_row_values(text: PretrainedConfig) -> int:
+    """Numbers that an attention layer keeps of each token.
 
-    CUDA: free on the device plus what torch holds unused. Apple: the recommended maximum less what is in use. CPU, and
-    GPUs that share its memory: what the system has available, bounded by a container's limit.
+    A key and a value per key-value head; of multi-head latent attention (DeepSeek's) the compressed pair and the
+    rotated key, once for all heads, for that is what transformers caches.
     """
-    if device.type == "cuda" and not getattr(torch.cuda.get_device_properties(device), "is_integrated", False):
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0] + unused)
-    if device.type == "xpu":
-        unused = torch.xpu.memory_reserved(device) - torch.xpu.memory_allocated(device)
-        return int(torch.xpu.mem_get_info(device)[0] + unused)
-    if device.type == "mps":
-        return max(0, int(torch.mps.recommended_max_memory()) - int(torch.mps.driver_allocated_memory()))
-    # On a GPU that shares memory CUDA counts reclaimable page cache as used, so the system's figure is right there too.
-    return min([int(psutil.virtual_memory().available), *_cgroup_room()])
+    rank, rotated = getattr(text, "kv_lora_rank", None), getattr(text, "qk_rope_head_dim", None)
+    if rank and rotated:
+        return int(rank) + int(rotated)
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    return 2 * int(heads) * _head_dim(text)
 
 
-def peak_bytes(device: torch.device) -> int:
-    """The most used so far: on CUDA what torch has allocated for tensors, else this process's resident memory."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    if sys.platform == "win32":
-        return int(psutil.Process().memory_info().peak_wset)
-    if sys.platform == "linux":
-        # getrusage's maximum survives exec, so it may be that of the program that started us.
-        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+def pass_bytes(config: PretrainedConfig, context_tokens: int, dtype_bytes: int, *, on_cpu: bool = False) -> int:
+    """Working memory of the largest pass: the last part of the prompt, which attends to all before it.
+
+    Alive at once are the states with their residual and norm, and of a layer either the inner rows of its network or,
+    in attention, queries and output, keys and values spread over all heads, and the mask. Scores of attention are not
+    kept: all kernels in use work block by block. `on_cpu`: they hold keys and values in an order of their own as well.
+    """
+    text = config.get_text_config()
+    rows = min(PASS, context_tokens)
+    states = 3 * rows * _width(text)
+    inner = getattr(text, "moe_intermediate_size", None)
+    chosen = getattr(text, "num_experts_per_tok", None) or 1
+    plain = getattr(text, "intermediate_size", None) or 4 * _width(text)
+    network = 3 * rows * max(int(plain), int(inner) * int(chosen) if inner else 0)
+    spread = int(text.num_attention_heads) * _head_dim(text)
+    orders = 2 if on_cpu else 1
+    attention = 2 * rows * spread + orders * 2 * context_tokens * spread + rows * context_tokens
+    return (states + max(network, attention)) * dtype_bytes
 
 
-def _cgroup_room(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> Iterator[int]:
-    """Bytes left under each memory limit, version 1 or 2, on this process and the groups around it."""
-    try:
-        lines = membership.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return  # not Linux
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":  # version 2
-            top, names, page_cache = root, ("memory.max", "memory.current"), "inactive_file"
-        elif "memory" in controllers.split(","):
-            names, page_cache = ("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_inactive_file"
-            top = root / "memory"
-        else:
-            continue
-        group = top / path.lstrip("/")
-        # Inside a container the path may be the host's; then only the top is visible, and it is the container's own.
-        for folder in (group, *group.parents):
-            if folder.is_relative_to(top):
-                yield from _room(folder, names, page_cache)
+def layers_bytes(config: PretrainedConfig, context_tokens: int, dtype_bytes: int) -> int:
+    """States of a pass after each layer, and of the embeddings, as a model returns them if any of them is asked for."""
+    layers = int(config.get_text_config().num_hidden_layers) + 1
+    rows = min(2 * PASS, context_tokens)  # those of a pass are let go when the next one is over
+    return layers * rows * _width(config) * dtype_bytes
 
 
-def _room(folder: Path, names: tuple[str, str], page_cache: str) -> Iterator[int]:
-    try:
-        limit, used = ((folder / name).read_text(encoding="utf-8").strip() for name in names)
-        stat = dict(line.split() for line in (folder / "memory.stat").read_text(encoding="utf-8").splitlines())
-    except (OSError, ValueError):
-        return
-    if limit != "max":
-        # Cached file pages count as used but are given back under pressure.
-        yield max(0, int(limit) - int(used) + int(stat.get(page_cache, 0)))
+def _width(config: PretrainedConfig) -> int:
+    """Of a state, in numbers."""
+    return int(config.get_text_config().hidden_size)
+
+
+def _head_dim(text: PretrainedConfig) -> int:
+    return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
 
 
 def human(amount: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,9 +25,11 @@ from specviz.errors import UserError
 from specviz.loaded import Loaded
 from specviz.models.devices import describe
 from specviz.models.heads import cached_layers, share, stored_bytes
-from specviz.models.pack import is_packed
+from specviz.models.pack import bytes_held, is_packed
 from specviz.models.placement import places
 from specviz.models.target import Target
+from specviz.planning.room import Growth
+from specviz.planning.states import lent_bytes, states_read
 from specviz.prompts import Turn, check_text, conversation, encode
 from specviz.trace import Run, Step
 
@@ -41,6 +43,7 @@ class Prepared:
     prompt: list[int]
     settings: Settings
     run: Run
+    growth: Growth = field(default_factory=Growth, init=False, compare=False)  # of memory, in the decode begun last
 
     def steps(
         self,
@@ -52,7 +55,9 @@ class Prepared:
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[Step]:
         """Decode, or go on after the steps already `done`. The caller holds `loaded.lock`."""
-        return decode(
+        self.loaded.target.prefill(())  # what the run before has left in the cache is no part of this one's memory
+        self.growth.start(self.loaded.target.device)
+        steps = decode(
             self.loaded.target,
             self.drafter,
             self.prompt,
@@ -63,6 +68,10 @@ class Prepared:
             phases=phases,
             should_stop=should_stop,
         )
+        try:
+            yield from steps
+        finally:
+            self.growth.stop()
 
     def asking(self, prompt: str, history: Sequence[Turn] = ()) -> Prepared:
         """The same with another prompt. Raises UserError for one that can't be decoded."""
@@ -204,18 +213,19 @@ def needs(
     gamma: int,
     context_tokens: int,
     *,
-    is_built: bool = False,
+    drafter: Drafter | None = None,
 ) -> memory.Budget:
     """What a run should need, from the configs alone, and what there is for it: what is free, and the weights that are
-    in memory already. is_built: whether the drafter is, and so its weights are among those.
+    in memory already. drafter: itself, if it is built, and so its weights are among those.
     """
     target, kinds = loaded.target, drafter_kind.split("+")
     dtype_bytes = target.dtype.itemsize
     weights = weights_by_part(drafter_kind, target, drafter_settings, loaded.assistant or loaded.head)
     sizes = {
-        kind: share(stored_bytes(each.path), each.path == loaded.folder, target.config)
+        kind: share(stored_bytes(each.path), each.path == loaded.folder, target.config) + lent_bytes(config(each.path))
         for kind, each in weights.items()
     }
+    states = sum(states_read(kind, config(each.path)) for kind, each in weights.items())
     mtp = "library" in kinds and drafter_settings.get("method") == "mtp"
     need = memory.estimate(
         target.config,
@@ -223,20 +233,24 @@ def needs(
         itself="draft-model" in kinds and not loaded.assistant and "draft-model" not in weights,
         head_bytes=sum(sizes.values()),
         head_layers=sum(cached_layers(kind, config(each.path)) for kind, each in weights.items()),
+        head_states=states if drafter is None else len(drafter.hidden_layers),
         mtp=mtp,
         dtype_bytes=dtype_bytes,
         context_tokens=context_tokens,
         gamma=max(gamma, verified_nodes(drafter_kind, drafter_settings)),
         available=sum(memory.available_bytes(place) for place in places(target.model)),
         packed=is_packed(target.model),
+        on_cpu=target.device.type == "cpu",
     )
     unread = 0
-    if not is_built:
+    if drafter is None:
         stored = sum(size for kind, size in sizes.items() if not is_kept(weights[kind].path, target))
         unread = memory.head_weights(stored, dtype_bytes)
         if mtp and not mtp_is_read(target.model):
             unread += memory.count_mtp_parameters(target.config) * dtype_bytes
-    return replace(need, available=need.available + need.weights_target + need.weights_drafter - unread)
+    # What is there already is part of the need, and of what there is for it.
+    there = need.weights_target + need.weights_drafter + need.runtime
+    return replace(need, available=need.available + there - unread)
 
 
 def verified_nodes(drafter_kind: str, drafter_settings: Mapping[str, Any]) -> int:
@@ -249,9 +263,25 @@ def budget(prepared: Prepared) -> memory.Budget:
     """As `needs`, for a run that is prepared."""
     run, settings = prepared.run, prepared.settings
     tokens = len(prepared.prompt) + settings.max_new_tokens
-    return needs(prepared.loaded, run.drafter, run.drafter_settings, settings.gamma, tokens, is_built=True)
+    return needs(prepared.loaded, run.drafter, run.drafter_settings, settings.gamma, tokens, drafter=prepared.drafter)
 
 
 def estimated_bytes(prepared: Prepared) -> int:
-    """What the run should need in all: weights, caches, logits and headroom."""
-    return budget(prepared).total
+    """What the run should take at its peak: weights, and what decoding adds to them. To be set beside `peak_bytes`."""
+    need = budget(prepared)
+    return need.expected - need.runtime
+
+
+def peak_bytes(prepared: Prepared) -> int | None:
+    """What the run that was decoded last took: its weights, and by how much memory grew beyond what was in use before.
+
+    None if nothing was decoded in this process, or where the system doesn't tell. Of a head the weights count as
+    estimated, since they are spread over modules of several kinds.
+    """
+    grown, loaded = prepared.growth.peak, prepared.loaded
+    if grown is None:
+        return None
+    drafting = budget(prepared).weights_drafter
+    if loaded.assistant and drafting:
+        drafting = bytes_held(loaded.assistant.model)
+    return bytes_held(loaded.target.model) + drafting + grown

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from specviz import measure, memory, metrics, runs, trace
+from specviz import measure, metrics, runs, trace
 from specviz.comparison import Comparison
 from specviz.trace import Step, Trace
 
@@ -30,7 +30,7 @@ def report(
         "verify_cost": measure.verify_cost(result.steps, plain_steps),
         "memory": {
             "estimated": runs.estimated_bytes(prepared),
-            "peak": memory.peak_bytes(prepared.loaded.target.device),
+            "peak": runs.peak_bytes(prepared),
         },
         "baseline": baseline(comparison) if comparison else None,
         "run": trace.plain(result.run),

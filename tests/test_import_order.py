@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "specviz"
 ENGINE_HALF = (
     ("errors", "theory"),
     ("drafter_settings", "trace", "comparison", "decoding.sampling", "decoding.draft", "presets", "recordings"),
-    ("decoding.verify", "models", "memory", "refusals"),
+    ("decoding.verify", "models", "memory", "refusals", "planning.room", "planning.states"),
     ("prompts",),
     ("drafters",),
     ("decoding",),

@@ -1,22 +1,20 @@
-"""Exact budgets for known shapes, and limits read from made-up control groups."""
+"""Exact budgets for known shapes."""
 
 import copy
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
 import torch
 from fakes import byte_tokenizer, tiny_model
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen3Config
+from transformers.cache_utils import DynamicCache
 
 from specviz import memory
 from specviz.errors import UserError
 from specviz.memory import (
     Budget,
-    _cgroup_room,
-    available_bytes,
     check,
     count_kept_by_packing,
     count_mtp_parameters,
@@ -24,10 +22,10 @@ from specviz.memory import (
     estimate,
     kv_bytes,
     kv_bytes_by_layer,
-    peak_bytes,
 )
 from specviz.models.load import load_model
 from specviz.models.skeleton import model_without_storage
+from specviz.models.target import PREFILL_CHUNK
 from specviz.presets import load_pairings
 
 SMOLLM2 = LlamaConfig(
@@ -225,17 +223,103 @@ def test_budget_of_a_pair():
     assert budget.weights_drafter == 2 * TINY_PARAMETERS
     assert budget.kv == 1024 * (23_040 + 2 * 2 * 2 * 8 * 2)  # 1005 rows, in buffers of 1024
     assert budget.logits == 5 * (49152 + 100) * 4
-    assert budget.headroom == (269_030_016 + 2 * TINY_PARAMETERS) // 5
-    assert budget.total == sum(
-        (budget.weights_target, budget.weights_drafter, budget.kv, budget.logits, budget.headroom)
+    rows, width, spread = 256, 576, 9 * 64  # the last part of the prompt, in either model
+    attention = 2 * rows * spread + 2 * 1000 * spread + rows * 1000
+    small = 3 * rows * 16 + max(3 * rows * 32, 2 * rows * 32 + 2 * 1000 * 32 + rows * 1000)
+    assert budget.activations == 2 * (3 * rows * width + max(3 * rows * 1536, attention) + small)
+    assert budget.headroom == (269_030_016 + 2 * TINY_PARAMETERS) // 5 - budget.activations
+    expected = (budget.weights_target, budget.weights_drafter, budget.kv, budget.logits, budget.activations)
+    assert budget.expected == sum(expected) and budget.total == budget.expected + budget.headroom
+    assert (budget.available, budget.runtime) == (7, 0)
+
+
+def test_a_pass_is_counted_as_long_as_the_target_makes_it():
+    assert memory.PASS == PREFILL_CHUNK
+
+
+def test_headroom_is_never_less_than_what_the_estimate_may_be_off_by():
+    budget = estimate(TINY, dtype_bytes=4, context_tokens=1000, gamma=4, available=7)
+    assert budget.activations > 4 * TINY_PARAMETERS // 5 and budget.headroom == budget.expected // 20
+
+
+def test_a_cpu_gives_memory_as_it_is_written_and_runs_libraries_in_it():
+    sizes = {"dtype_bytes": 2, "context_tokens": 1030, "gamma": 4, "available": 7}
+    gpu, cpu = estimate(SMOLLM2, **sizes), estimate(SMOLLM2, **sizes, on_cpu=True)
+    assert gpu.kv == 2048 * 23_040 and cpu.kv == 1035 * 23_040, "whole buffers, or the rows in use"
+    assert cpu.runtime == 32_000_000 + 330 * 49152 and gpu.runtime == 0
+    pair = estimate(SMOLLM2, drafter_config=SMOLLM2, **sizes, on_cpu=True)
+    assert pair.runtime == cpu.runtime, "one vocabulary, one tokenizer's memory"
+
+
+def test_sequences_multiply_all_but_weights():
+    sizes = {"dtype_bytes": 2, "context_tokens": 500, "gamma": 3, "available": 7, "head_bytes": 10, "head_states": 3}
+    one, eight = estimate(SMOLLM2, **sizes), estimate(SMOLLM2, **sizes, batch=8)
+    for part in ("kv", "logits", "activations"):
+        assert getattr(eight, part) == 8 * getattr(one, part)
+    assert (one.weights_target, one.weights_drafter) == (eight.weights_target, eight.weights_drafter)
+
+
+def test_a_cache_may_have_a_format_of_its_own():
+    sizes = {"dtype_bytes": 2, "context_tokens": 500, "gamma": 3, "available": 7}
+    assert estimate(SMOLLM2, **sizes, kv_dtype_bytes=1).kv * 2 == estimate(SMOLLM2, **sizes).kv
+
+
+def test_the_states_that_a_head_reads_are_kept_for_every_token():
+    sizes = {"dtype_bytes": 2, "context_tokens": 4000, "gamma": 2, "available": 7, "head_bytes": 1000}
+    state = 4000 * 576 * 2
+    cpu, gpu = (estimate(SMOLLM2, **sizes, head_states=3, on_cpu=on_cpu) for on_cpu in (True, False))
+    layers = 31 * 512 * 576 * 2  # of two passes
+    for need, on_cpu, joined in ((cpu, True, 2), (gpu, False, 3)):
+        during = estimate(SMOLLM2, **sizes, on_cpu=on_cpu).activations + layers + 3 * state
+        assert need.activations == max(during, joined * 3 * state), "joined from parts, with room to grow beside it"
+
+
+def test_kernels_of_a_cpu_hold_keys_and_values_twice_and_a_head_works_beside_the_target():
+    sizes = {"dtype_bytes": 2, "context_tokens": 4000, "gamma": 2, "available": 7}
+    gpu, cpu = (estimate(SMOLLM2, **sizes, on_cpu=on_cpu).activations for on_cpu in (False, True))
+    assert cpu - gpu == 2 * 4000 * 9 * 64 * 2
+    assert estimate(SMOLLM2, **sizes, on_cpu=True, head_layers=2).activations == 2 * cpu
+
+
+def test_a_verify_pass_of_a_large_tree_outweighs_the_prompt():
+    budget = estimate(SMOLLM2, dtype_bytes=2, context_tokens=9, gamma=64, available=7)
+    assert budget.activations == 2 * budget.logits == 2 * 65 * 49152 * 4
+
+
+def test_latent_attention_caches_the_compressed_pair():
+    """DeepSeek's: transformers caches it as one head, before it is expanded."""
+    shape = {"hidden_size": 64, "num_attention_heads": 4, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
+    config = AutoConfig.for_model(
+        "minicpm3",
+        **shape,
+        vocab_size=50,
+        num_hidden_layers=2,
+        intermediate_size=32,
+        q_lora_rank=12,
+        qk_nope_head_dim=16,
     )
-    assert budget.available == 7
+    assert kv_bytes(config, 256, 2) == 2 * (16 + 8) * 256 * 2
+    model, cache = model_without_storage(config), DynamicCache(config=config)
+    with torch.device("meta"), torch.inference_mode():
+        model(input_ids=torch.zeros(1, 7, dtype=torch.long), cache=cache, use_cache=True)
+    cached = sum(states.numel() for layer in cache.layers for states in (layer.keys, layer.values))
+    assert cached == 7 * kv_bytes(config, 256, 1) // 256, "as the model itself does"
+
+
+def test_engines_keep_no_more_rows_than_a_window():
+    kinds = ["full_attention", "sliding_attention", "linear_attention"]
+    shape = {"num_hidden_layers": 3, "num_key_value_heads": 2, "head_dim": 8}
+    config = Qwen3Config(**shape, layer_types=kinds, use_sliding_window=True, sliding_window=4)
+    row = 2 * 2 * 8 * 2
+    assert kv_bytes_by_layer(config, 1000, 2, windowed=True) == [row * 1000, row * 4, 0]
+    everywhere = AutoConfig.for_model("mistral", **{**shape, "num_attention_heads": 2}, sliding_window=4)
+    assert kv_bytes_by_layer(everywhere, 1000, 2, windowed=True) == [row * 4] * 3
 
 
 def test_weights_can_be_given_instead_of_counted():
     given = {"weight_bytes": 1000, "drafter_weight_bytes": 50}
     budget = estimate(SMOLLM2, drafter_config=TINY, dtype_bytes=2, context_tokens=9, gamma=0, available=7, **given)
-    assert (budget.weights_target, budget.weights_drafter, budget.headroom) == (1000, 50, 210)
+    assert (budget.weights_target, budget.weights_drafter) == (1000, 50)
     counted = estimate(SMOLLM2, drafter_config=TINY, dtype_bytes=2, context_tokens=9, gamma=0, drafter_weight_bytes=0)
     assert (counted.weights_target, counted.weights_drafter) == (269_030_016, 0)
     assert budget.kv == counted.kv and budget.logits == counted.logits
@@ -266,7 +350,6 @@ def test_the_targets_own_prediction_layers_count_as_a_drafter():
     assert (alone.weights_drafter, predicting.weights_drafter) == (0, 2 * 2 * layer)
     assert predicting.kv == 2 * alone.kv == 2 * 1024 * 2 * 2 * 2 * 8 * 2
     assert predicting.logits == 2 * alone.logits == 2 * 3 * 100 * 4
-    assert predicting.headroom == (alone.weights_target + predicting.weights_drafter) // 5
     with pytest.raises(ValueError, match="llama has no multi-token-prediction layers"):
         estimate(TINY, **sizes, mtp=True)
 
@@ -274,7 +357,8 @@ def test_the_targets_own_prediction_layers_count_as_a_drafter():
 def test_a_target_that_drafts_for_itself_takes_a_second_cache_and_no_weights():
     sizes = {"dtype_bytes": 2, "context_tokens": 1000, "gamma": 2, "available": 7, "packed": True}
     alone, itself = estimate(SMOLLM2, **sizes), estimate(SMOLLM2, **sizes, itself=True)
-    assert itself == replace(alone, kv=2 * alone.kv, logits=2 * 3 * 49152 * 4)
+    assert (itself.weights_target, itself.weights_drafter) == (alone.weights_target, 0)
+    assert (itself.kv, itself.logits) == (2 * alone.kv, 2 * alone.logits)
 
 
 def test_packed_weights_take_a_tied_head_twice():
@@ -283,7 +367,6 @@ def test_packed_weights_take_a_tied_head_twice():
     plain, packed = estimate(TINY, **pair), estimate(TINY, **pair, packed=True)
     assert packed.weights_target == plain.weights_target, "its head is not tied"
     assert packed.weights_drafter == plain.weights_drafter + 2 * 49152 * 576
-    assert packed.headroom == (packed.weights_target + packed.weights_drafter) // 5
     given = estimate(SMOLLM2, **sizes, weight_bytes=1000, packed=True)
     assert given.weights_target == 1000 + 2 * 49152 * 576
 
@@ -301,52 +384,13 @@ def test_the_shipped_figure_covers_the_dearest_drafter():
 
 
 def test_check_refuses_exactly_what_does_not_fit():
-    budget = Budget(3 * 10**9, 10**8, 2 * 10**7, 10**6, 62 * 10**7, available=3_741_000_000)
+    budget = Budget(
+        3 * 10**9, 10**8, 2 * 10**7, 10**6, 62 * 10**7, 3_801_000_000, activations=4 * 10**7, runtime=2 * 10**7
+    )
     check(budget)
     with pytest.raises(UserError) as caught:
         check(replace(budget, available=budget.total - 1))
     text = str(caught.value)
-    for number in ("3.74 GB", "3.00 GB", "100 MB", "20 MB", "1 MB", "620 MB"):
+    for number in ("3.80 GB", "3.00 GB", "100 MB", "20 MB", "1 MB", "activations 60 MB", "620 MB"):
         assert number in text
     assert "\n" not in text and ". " not in text
-
-
-def group(folder: Path, version: int, limit: str, used: int, cached: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
-    (folder / names[0]).write_text(limit)
-    (folder / names[1]).write_text(str(used))
-    prefix = "" if version == 2 else "total_"
-    (folder / "memory.stat").write_text(f"anon 5\n{prefix}inactive_file {cached}\n")
-
-
-def test_limits_of_control_groups_version_2(tmp_path):
-    membership = tmp_path / "cgroup"
-    membership.write_text("0::/outer/inner\n")
-    group(tmp_path / "outer" / "inner", 2, "max", 10, 0)
-    group(tmp_path / "outer", 2, "1000", 700, 200)
-    assert list(_cgroup_room(tmp_path, membership)) == [1000 - 700 + 200]
-
-
-def test_limits_of_control_groups_version_1(tmp_path):
-    membership = tmp_path / "cgroup"
-    membership.write_text("5:cpu:/\n4:memory:/docker/abc\n")
-    group(tmp_path / "memory", 1, "1000", 990, 0)  # in a container the path of the host isn't there
-    assert list(_cgroup_room(tmp_path, membership)) == [10]
-    assert list(_cgroup_room(tmp_path, tmp_path / "absent")) == []
-
-
-def test_a_limit_bounds_what_is_available(monkeypatch):
-    cpu = torch.device("cpu")
-    monkeypatch.setattr("specviz.memory._cgroup_room", lambda: iter([12345]))
-    assert available_bytes(cpu) == 12345
-    monkeypatch.setattr("specviz.memory._cgroup_room", lambda: iter([]))
-    assert 12345 < available_bytes(cpu) <= psutil.virtual_memory().total
-
-
-def test_peak_sees_what_was_freed_again():
-    cpu = torch.device("cpu")
-    before = peak_bytes(cpu)
-    rows = torch.ones(before // 4 + 50_000_000)  # more than ever before, by 200 MB
-    del rows
-    assert peak_bytes(cpu) >= before + 200_000_000 > psutil.Process().memory_info().rss

@@ -16,9 +16,11 @@ from specviz import memory, runs
 from specviz.decoding.engine import Settings
 from specviz.drafters import Assistant, Weights, shipped
 from specviz.drafters.heads import kept
+from specviz.drafters.heads.files import config
 from specviz.errors import UserError
 from specviz.loaded import Loaded, load
 from specviz.models.heads import stored_bytes
+from specviz.planning.states import lent_bytes
 from specviz.presets import DrafterPreset, ModelSource, Pairing, pairing
 from specviz.prompts import MAX_PROMPT_CHARS, Turn, encode
 from specviz.trace import Trace
@@ -248,19 +250,27 @@ def test_the_budget_is_the_estimate_and_what_the_device_has(loaded, monkeypatch)
     def estimate(prompt, drafter=None):
         tokens = len(prompt) + 20
         need = memory.estimate(
-            target.config, drafter_config=drafter, dtype_bytes=4, context_tokens=tokens, gamma=3, available=10**9
+            target.config,
+            drafter_config=drafter,
+            dtype_bytes=4,
+            context_tokens=tokens,
+            gamma=3,
+            available=10**9,
+            on_cpu=True,
         )
-        return replace(need, available=10**9 + need.weights_target + need.weights_drafter)
+        return replace(need, available=10**9 + need.weights_target + need.weights_drafter + need.runtime)
 
     plain = runs.prepare(loaded, "plain", {}, "abc", settings)
     assert runs.budget(plain) == estimate(plain.prompt), "what is loaded is needed, and there"
     assert asked == [torch.device("cpu")]
-    assert runs.estimated_bytes(plain) == runs.budget(plain).total
+    need = runs.budget(plain)
+    assert runs.estimated_bytes(plain) == need.expected - need.runtime, "what runs before a run is none of its own"
 
     own = runs.budget(runs.prepare(loaded, "draft-model", {"source": "self"}, "abc", settings))
     twice = estimate(plain.prompt, target.config)
     alone = estimate(plain.prompt)
-    assert own == replace(alone, kv=twice.kv, logits=twice.logits), "two caches, the same weights"
+    more = {"kv": twice.kv, "logits": twice.logits, "activations": twice.activations, "headroom": own.headroom}
+    assert own == replace(alone, **more), "two caches, the same weights"
 
     small = tiny_model("llama", vocab_size=target.vocab_size, num_hidden_layers=1)
     with_it = replace(loaded, assistant=Assistant(small, target.tokenizer, "small"))
@@ -280,7 +290,9 @@ def trained(loaded, tmp_path, monkeypatch):
 
 
 def stored(loaded, kind):
-    return stored_bytes(loaded.head.path.parent / kind)
+    """In 16 bits, with the rows of the target's LM head that the drafter has copied."""
+    folder = loaded.head.path.parent / kind
+    return stored_bytes(folder) + lent_bytes(config(folder))
 
 
 def needed(loaded, kind, **settings):
@@ -313,13 +325,14 @@ def test_each_part_counts_the_weights_that_it_reads(trained):
 def test_a_head_is_in_memory_already_once_it_was_read(trained):
     first, size = needed(trained, "eagle"), 2 * stored(trained, "eagle")
     assert first.weights_drafter == size
-    assert first.available == 10**9 + first.weights_target, "the head has yet to find room"
+    there = 10**9 + first.weights_target + first.runtime
+    assert first.available == there, "the head has yet to find room"
     prepared = runs.prepare(trained, "eagle", {}, "abc", Settings())
-    assert runs.budget(prepared).available == 10**9 + first.weights_target + size
+    assert runs.budget(prepared).available == there + size
     del prepared
     assert needed(trained, "eagle") == replace(first, available=first.available + size), "it is kept"
     exits = needed(replace(trained, head=None), "early-exit", exit_layer=3)
-    assert exits.available == 10**9 + exits.weights_target, "an adapter is read for each run"
+    assert exits.available == 10**9 + exits.weights_target + exits.runtime, "an adapter is read for each run"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,7 +55,12 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
 
     @staticmethod
     def _grown(states: Tensor, rows: int) -> Tensor:
-        return states.new_empty((*states.shape[:-2], capacity(rows), states.shape[-1]))
+        shape = (*states.shape[:-2], capacity(rows), states.shape[-1])
+        if states.device.type != "cpu":
+            return states.new_empty(shape)
+        # Straight from the system, which takes it back as soon as it is outgrown; the C library would keep it.
+        pages = _pages(math.prod(shape) * states.element_size())
+        return torch.frombuffer(pages, dtype=states.dtype).view(shape)
 
     def _show(self, rows: int) -> None:
         self.rows = rows
@@ -77,6 +84,16 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
         self.key_buffer[..., base:end, :] = self.key_buffer.index_select(-2, index)
         self.value_buffer[..., base:end, :] = self.value_buffer.index_select(-2, index)
         self._show(end)
+
+
+def _pages(size: int) -> mmap.mmap:
+    """Memory of this process alone, in small pages, so that rows that were never written take none."""
+    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
+        return mmap.mmap(-1, size)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return pages
 
 
 Snapshot = list[tuple[LinearAttentionLayer, dict[int, Tensor | None], dict[int, Tensor | None]]]

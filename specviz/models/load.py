@@ -25,6 +25,7 @@ from specviz.models.config import config_of
 from specviz.models.kinds import auto_class, is_dflash
 from specviz.models.pack import pack
 from specviz.models.placement import Placement, plan
+from specviz.planning.room import give_back
 from specviz.refusals import refused_as
 
 # Quantised formats that are unpacked to plain weights as they are read: computing in them takes kernels that
@@ -103,9 +104,16 @@ def load_model(
         tokenizer = None
         if not is_dflash(config.model_type) or has_tokenizer([file.name for file in folder.iterdir()]):
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    if packed:
-        pack(model)
+    if packed and pack(model):
+        _let_go(model)
     return model, tokenizer
+
+
+def _let_go(model: PreTrainedModel) -> None:
+    """Give back what weights leave behind once they are packed: the mapped file, and what the C library keeps."""
+    for weight in model.parameters():
+        weight.data = weight.data.clone()  # one that lies in the file keeps all of it mapped
+    give_back()
 
 
 def _said_of(folder: Path) -> AbstractContextManager[None]:

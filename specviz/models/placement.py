@@ -146,7 +146,7 @@ def _spread(
     """
     stored = sum(weight.numel() for weight in model.parameters()) * dtype.itemsize
     # Accelerate counts weights as stored in `dtype`. A byte that it counts takes so many, headroom included:
-    unit = (need.weights_target + need.headroom) / stored
+    unit = (need.weights_target + need.activations + need.headroom) / stored
     rooms = {_key(place): int(max(0, room - need.logits) / unit) for place, room in free.items()}
     waiting = rooms.pop("cpu", 0)
     classes = list(model._no_split_modules or ())

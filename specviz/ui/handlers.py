@@ -126,6 +126,7 @@ class Explorer:
             yield instead.of(ask, self.recordings, error)
             return
         ended = screens.finished(record, TokenText(prepared.loaded.target.tokenizer))
+        ended = ended._replace(memory=screens.used(prepared))
         yield ended.offering((*history, prompts.Turn(ask.prompt, record.trace.text)))
 
     def made(

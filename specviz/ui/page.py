@@ -11,13 +11,18 @@ from specviz import loaded
 from specviz.presets import Pairing, load_pairings
 from specviz.recordings import Recording, load_examples, load_recordings
 from specviz.ui.api import add_endpoints
+from specviz.ui.batch import batch_tab
 from specviz.ui.controls import Controls
 from specviz.ui.explore import explore_tab
+from specviz.ui.golden import golden_tab
 from specviz.ui.handlers import Explorer
 from specviz.ui.javascript import STYLES, script, view
 from specviz.ui.loading import Loader, Models
+from specviz.ui.memory import memory_tab
+from specviz.ui.serving import serving_tab
 from specviz.ui.theme import theme
 from specviz.ui.work import Worker, here
+from specviz.ui.workloads import workloads_tab
 
 HEADER = (
     '<header class="sv-header"><h1>spec<i>vi</i><b>z</b></h1>'
@@ -51,8 +56,19 @@ def build_demo(
         with gr.Row(elem_classes="sv-top"):
             gr.HTML(HEADER, apply_default_css=False, js_on_load=script("focus.js"))
             status = view("status_view.js", "", elem_id="status")
-        with gr.Tabs(), gr.Tab("Explore"):
-            explore_tab(controls, status)
+        with gr.Tabs():
+            with gr.Tab("Explore"):
+                explore_tab(controls, status)
+            with gr.Tab("Workloads"):
+                workloads_tab(controls)
+            with gr.Tab("Golden"):
+                golden_tab()
+            with gr.Tab("Memory"):
+                memory_tab(controls)
+            with gr.Tab("Batch"):
+                batch_tab(explorer)
+            with gr.Tab("Production"):
+                serving_tab(explorer.pairings)
         demo.unload(explorer.leave)
     demo.queue(max_size=96)
     return demo
@@ -67,7 +83,7 @@ def launch_options() -> dict[str, Any]:
         "max_threads": 100,  # each waiting visitor holds one; they sleep
         "run_history": False,
         "enable_monitoring": False,
-        "max_file_size": "1mb",
+        "max_file_size": "5mb",
         "show_error": False,
         "share": False,
         "ssr_mode": False,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
-from specviz import memory
+from specviz import memory, runs
 from specviz.figures import histogram, style, survival, time_share
 from specviz.metrics import acceptance
 from specviz.models.text import TokenText
@@ -213,21 +213,27 @@ def about(lines: facts.Lines, headline: tuple[str, str] | None = None) -> str:
     return _card(headline=[headline] if headline else None, lines=lines, announce=headline[0] if headline else "")
 
 
-def budget(needed: memory.Budget) -> str:
-    """The memory bar: what target and drafter need, beside what there is for them."""
-    parts = [
-        ("target", needed.weights_target),
-        ("drafter", needed.weights_drafter),
-        ("KV cache", needed.kv),
-        ("rest", needed.logits + needed.headroom),
-    ]
-    return _json(
-        {
-            "parts": [{"name": name, "bytes": size, "text": memory.human(size)} for name, size in parts],
-            "available": {"bytes": needed.available, "text": memory.human(needed.available)},
-            "fits": needed.total <= needed.available,
-        }
-    )
+def budget(needed: memory.Budget, peak: int | None = None) -> str:
+    """The memory bar: what target and drafter need, beside what there is for them.
+
+    peak: what a run took, as `runs.peak_bytes` has it; set beside what was expected of it.
+    """
+    parts = [("target", needed.weights_target), ("drafter", needed.weights_drafter), ("KV cache", needed.kv)]
+    parts.append(("rest", needed.total - sum(size for _, size in parts)))
+    bar = {
+        "parts": [{"name": name, "bytes": size, "text": memory.human(size)} for name, size in parts],
+        "available": {"bytes": needed.available, "text": memory.human(needed.available)},
+        "fits": needed.total <= needed.available,
+    }
+    if peak is not None:
+        expected = memory.human(needed.expected - needed.runtime)
+        bar["note"] = f"The run took {memory.human(peak)} at its peak; {expected} was expected without headroom."
+    return _json(bar)
+
+
+def used(prepared: runs.Prepared) -> str:
+    """The memory bar of a run that is over, with what it took where that is known."""
+    return budget(runs.budget(prepared), runs.peak_bytes(prepared))
 
 
 def _outcome(record: Record, text: TokenText, kind: str, remark: str = "") -> str:

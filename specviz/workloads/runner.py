@@ -81,8 +81,8 @@ def run(
 ) -> Iterator[Result]:
     """Measure the arms on the plan's prompts; yields every result, those that `results` has already first.
 
-    Each new one has been added to `results` by then, and its traces, one for each turn, were given to `keep`. lock: held
-    while anything is decoded, by default that of `loaded`. `arms` come without weights, as those are known once a
+    Each new one has been added to `results` by then, and its traces, one for each turn, were given to `keep`. `lock` is
+    held while anything is decoded, by default that of `loaded`. `arms` come without weights, as those are known once a
     drafter is built; `loaded` holds what they need. Targets that read no chats get the bare text of each prompt, and of
     the turns before it. Raises UserError for an arm or a prompt that does not work with the target, Cancelled within a
     step of `should_stop()` turning true.

@@ -57,10 +57,13 @@ class Actor(Target):
         self._prompt: list[int] | None = None  # as it was read, all but its last token
 
     def prefill(self, tokens: list[int], *rest: Any) -> Tensor | None:
-        """A prompt read again with the beginning of the script after it, as Step does it, goes on from there."""
+        """A prompt read again with the beginning of the script after it, as Step does it, goes on from there.
+
+        Nothing at all is read to empty the cache, before a run.
+        """
         read = len(self._prompt or [])
         said = tokens[read + 1 :]
-        if tokens[:read] != self._prompt or said != (self.script or [])[: len(said)]:
+        if tokens and (tokens[:read] != self._prompt or said != (self.script or [])[: len(said)]):
             self._prompt = tokens
         return super().prefill(tokens, *rest)
 
