@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import asdict, replace
 
 from specviz import trace
@@ -18,6 +19,7 @@ from specviz.serving.options import ABOUT, ASKED
 from specviz.serving.plans import changed, of_run
 
 SCHEMA = 1
+NOT_LAUNCHED = 3  # the exit status where none of the engines has a command for it
 
 
 def command(options: argparse.Namespace) -> None:
@@ -29,6 +31,8 @@ def command(options: argparse.Namespace) -> None:
         print(json.dumps({"schema": SCHEMA, **_asked(plan), "launches": [asdict(each) for each in found]}))
     else:
         print("\n\n".join(map(in_words, found)))
+    if not any(each.command for each in found):
+        sys.exit(NOT_LAUNCHED)
 
 
 def _recorded(options: argparse.Namespace) -> Deployment:

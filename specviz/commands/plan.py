@@ -45,6 +45,7 @@ def command(options: argparse.Namespace) -> None:
         available=available,
         counter=counter,
         devices=options.devices,
+        limit=target.limit,
     )
     if options.json:
         print(json.dumps(as_object(made, target, drafting, options, gamma), allow_nan=False))
@@ -138,7 +139,7 @@ def in_words(made: Plan, target: Known, drafting: Drafting, options: argparse.Na
     totals = [made.target.total, made.both.total - made.target.total, made.both.total]
     rows.append(f"  {'all':<12}" + "".join(f"{human(total):>12}" for total in totals))
     ratio = "n/a" if made.kv_ratio is None else f"{made.kv_ratio:.2f}x the target's alone"
-    window = "as serving engines keep them" if options.engine_cache else "all rows, as specviz keeps them"
+    window = "what serving engines keep" if options.engine_cache else "all rows, as specviz keeps them"
     return [
         f"{target.name}, {target.source}; drafted by {drafting.name}",
         f"{options.context:,} tokens of context, {options.batch} at a time, drafts of {gamma}; caches hold {window}",
@@ -146,8 +147,7 @@ def in_words(made: Plan, target: Known, drafting: Drafting, options: argparse.Na
         f"KV cache per token: {made.kv_row_target:,} B target, {made.kv_row_drafter:,} B drafter; {ratio}",
         f"Available: {human(made.available)} ({made.counter})",
         made.verdict,
-        f"Largest context at this batch: {made.largest_context:,} tokens; largest batch at this context: "
-        f"{made.largest_batch:,}",
+        f"Largest context at this batch: {made.context_in_words}; largest batch at this context: {made.batch_in_words}",
         *made.notes,
         *made.hints,
     ]
@@ -184,6 +184,7 @@ def as_object(made: Plan, target: Known, drafting: Drafting, options: argparse.N
         "fits": made.fits,
         "largest_context": made.largest_context,
         "largest_batch": made.largest_batch,
+        "model_limit": made.limit,
         "notes": list(made.notes),
         "hints": list(made.hints),
     }

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from specviz.figures import legends, style
 from specviz.golden import Curve, Measured, from_first_position
 
-TITLE = "Acceptance length by draft length"
+TITLE = "Acceptance length, drafted"
 MOST_CURVES = 4
 INDEPENDENT = "independent"  # a model, not a measurement
 LOOKS = (("solid", "circle"), ("dash", "square"), ("dashdot", "triangle-up"), ("longdash", "cross"))

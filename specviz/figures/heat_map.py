@@ -82,7 +82,7 @@ def plot(info: HeatMapInfo) -> go.Figure:
 def _subtitle(measure: Measure) -> list[str]:
     if measure == "acceptance length":
         return ["tokens per verify pass, and the 95 % interval"]
-    return ["over plain decoding, and the 95 % interval", "▲ faster, ▼ slower, ≈ no clear difference"]
+    return ["over plain decoding, and the 95 % interval", "▲ faster, ▼ slower, ≈ unclear, ? too few"]
 
 
 def _colour_value(cell: Cell | None, measure: Measure) -> float | None:

@@ -55,7 +55,7 @@ def plot(info: MemoryPartsInfo) -> go.Figure:
     shown = [part for part in LOOKS if any(bar.parts.get(part) for bar in info.bars)]
     for part in shown:
         colour, pattern = LOOKS[part]
-        sizes = [bar.parts.get(part, 0.0) for bar in info.bars]
+        sizes = [max(0.0, bar.parts.get(part, 0.0)) for bar in info.bars]  # a drafter can lessen the headroom
         figure.add_bar(
             name=part,
             orientation="h",

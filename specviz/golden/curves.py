@@ -20,7 +20,7 @@ STATUSES: dict[Status, str] = {
     "within": "It lies within the tolerance around the golden value.",
     "above": "Its whole interval lies above the tolerance around the golden value.",
     "below": "Its whole interval lies below the tolerance around the golden value.",
-    "can't tell": "It lies outside the tolerance around the golden value, and its interval reaches into it.",
+    "can't tell": "It lies outside the tolerance around the golden value, but its interval reaches in, or it has none.",
     "not measured": "There is a golden value for this draft length and no measurement.",
     "no golden value": "There is a measurement for this draft length and no golden value.",
 }
@@ -28,7 +28,8 @@ OVERALL: dict[Status, str] = {
     "within": "All lengths that were compared are within the tolerance.",
     "above": "A length lies above the tolerance with its whole interval, and none below.",
     "below": "A length lies below the tolerance with its whole interval.",
-    "can't tell": "A length lies outside the tolerance and its interval reaches into it: measure more prompts.",
+    "can't tell": "A length lies outside the tolerance, but its interval reaches into it, or there are too few prompts "
+    "for one: measure more.",
     "not measured": "None of the golden draft lengths was measured.",
 }
 TOLERANCE = 0.05  # of the golden value
@@ -138,7 +139,7 @@ def compare(curve: Curve, measured: Mapping[int, Measured], tolerance: float = T
 
     tolerance: how far a measurement may be off, as a share of the golden value. What noise could explain is not held
     against it: only if its whole interval is outside is it above or below. Nor does noise speak for it: outside, with
-    an interval that reaches in, nothing can be told.
+    an interval that reaches in, or without any, nothing can be told.
     """
     if not 0 <= tolerance < 1:
         raise UserError(f"The tolerance is {tolerance}; give a share from 0 to less than 1, such as 0.05.")
@@ -150,13 +151,11 @@ def _verdict(k: int, golden: float | None, measured: Measured | None, tolerance:
         return Verdict(k, golden, None, "not measured")
     if golden is None:
         return Verdict(k, None, measured, "no golden value")
-    low = measured.length if measured.low is None else measured.low
-    high = measured.length if measured.high is None else measured.high
     slack = 1e-9  # a value on the very edge is within, whatever rounding made of it
     least, most = golden * (1 - tolerance) - slack, golden * (1 + tolerance) + slack
-    if low > most:
+    if measured.low is not None and measured.low > most:
         return Verdict(k, golden, measured, "above")
-    if high < least:
+    if measured.high is not None and measured.high < least:
         return Verdict(k, golden, measured, "below")
     return Verdict(k, golden, measured, "within" if least <= measured.length <= most else "can't tell")
 

@@ -37,6 +37,7 @@ class Known:
     name: str
     config: PretrainedConfig
     source: str
+    limit: int | None  # tokens that it reads at most, if that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +58,21 @@ def known(source: ModelSource, *, offline: bool) -> Known:
     """
     with refused_as(f"The configuration of {source.name} can't be used", "so choose another model"):
         if source.path is not None:
-            return Known(source.name, _read(source.path), f"{source.path}")
+            return _known(source.name, _read(source.path), f"{source.path}")
         folder = _folder_here(source)
         if folder is not None:
-            return Known(source.name, config_of(source.name, folder), "on this machine")
+            return _known(source.name, config_of(source.name, folder), "on this machine")
         repo = source.hub.repo if source.hub else ""
         if shape := _shapes()["models"].get(repo):
             config = AutoConfig.for_model(shape["model_type"], **shape["config"])
-            return Known(source.name, config, SHIPPED)
-        return Known(source.name, config_of(source.name, _fetched(source, offline)), "from the Hub")
+            return Known(source.name, config, SHIPPED, shape.get("limit"))
+        return _known(source.name, config_of(source.name, _fetched(source, offline)), "from the Hub")
+
+
+def _known(name: str, config: PretrainedConfig, source: str) -> Known:
+    """A model's own configuration names its limit. What a class of transformers takes by default is no model's."""
+    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return Known(name, config, source, int(limit) if limit else None)
 
 
 def known_head(source: ModelSource, kind: str, target: PretrainedConfig, *, offline: bool) -> KnownHead:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch", type=int, default=1, help="sequences at a time")
     add("--gamma", type=int, help="draft length; by default as the preset of the drafter has it")
     add("--nodes", type=int, metavar="N", help="for draft trees: tokens in one")
-    add("--engine-cache", action="store_true", help="count caches as serving engines keep them: sliding windows capped")
+    add("--engine-cache", action="store_true", help="count caches as engines keep them: exact rows, windows capped")
     add("--device", default="auto", help="auto, cpu, cuda, mps or xpu: whose memory is looked up here")
     add("--memory", type=amount, metavar="24GB", help="plan for so much instead of what is free here")
     add("--devices", type=devices, metavar="2x24GB", help="plan for several GPUs of that size")

@@ -14,6 +14,7 @@ from specviz import memory
 from specviz.errors import NotEnoughMemory, UserError
 from specviz.memory import Budget
 from specviz.models import placement
+from specviz.models.cache import capacity
 from specviz.models.skeleton import model_without_storage
 from specviz.planning.configs import KnownHead
 
@@ -128,6 +129,7 @@ class Plan:
     fits: bool
     largest_context: int
     largest_batch: int
+    limit: int | None  # tokens that the target reads at most, if that is known
     notes: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
 
@@ -135,6 +137,22 @@ class Plan:
     def kv_ratio(self) -> float | None:
         """Cache of both over that of the target alone, per token."""
         return (self.kv_row_target + self.kv_row_drafter) / self.kv_row_target if self.kv_row_target else None
+
+    @property
+    def context_in_words(self) -> str:
+        """The largest context, and what does not let it be larger."""
+        if not self.largest_context:
+            return "none fits"
+        tokens = f"{self.largest_context:,} tokens"
+        if self.largest_context == self.limit:
+            return f"{tokens}, which is all that the model reads"
+        unknown = "" if self.limit else "; how much the model reads is not known here"
+        return f"{tokens}, by memory{unknown}"
+
+    @property
+    def batch_in_words(self) -> str:
+        """The largest batch."""
+        return f"{self.largest_batch:,} sequences" if self.largest_batch else "none fits"
 
     @property
     def verdict(self) -> str:
@@ -154,10 +172,11 @@ def plan(
     available: int,
     counter: str,
     devices: tuple[int, int] | None = None,
+    limit: int | None = None,
 ) -> Plan:
     """The plan for a budget of `available` bytes, or for several GPUs: how many, and the bytes of each.
 
-    gamma: draft length, or the nodes of a tree. Raises UserError for a model that transformers can't build.
+    gamma: draft length, or the nodes of a tree. limit: tokens that the target reads at most, if that is known. Raises UserError for a model that transformers can't build.
     """
     try:
         alone = spec.need(context, batch, gamma, with_drafter=False)
@@ -175,7 +194,6 @@ def plan(
     def still(context: int, batch: int) -> bool:
         return spec.need(context, batch, gamma).total <= available
 
-    limit = getattr(spec.target.get_text_config(), "max_position_embeddings", None) or MOST_TOKENS
     made = Plan(
         target=_parts(alone),
         drafter=_difference(both, alone),
@@ -185,8 +203,9 @@ def plan(
         available=available,
         counter=counter,
         fits=fits,
-        largest_context=largest(lambda length: still(length, batch), int(limit)),
+        largest_context=largest(lambda length: still(length, batch), limit or MOST_TOKENS),
         largest_batch=largest(lambda count: still(context, count), MOST_SEQUENCES),
+        limit=limit,
         notes=tuple(notes),
     )
     return replace(made, hints=tuple(_hints(made, spec, context, batch, gamma)))
@@ -227,9 +246,8 @@ def _parts(need: Budget) -> Parts:
 
 
 def _difference(both: Budget, alone: Budget) -> Parts:
-    """What the drafter adds. Headroom can shrink where more is foreseen, and is not counted as less than none."""
-    parts = (more - less for more, less in zip(_parts(both), _parts(alone), strict=True))
-    return Parts(*(max(0, part) for part in parts))
+    """What the drafter adds. Its headroom can be below 0: where more is foreseen, less is kept for what is not."""
+    return Parts(*(more - less for more, less in zip(_parts(both), _parts(alone), strict=True)))
 
 
 def _spread(
@@ -259,6 +277,14 @@ def _spread(
 def _hints(made: Plan, spec: Spec, context: int, batch: int, gamma: int) -> list[str]:
     """What would help, and what to mind."""
     hints = []
+    if made.limit and context > made.limit:
+        hints.append(f"The model reads {made.limit:,} tokens at most, so a context of {context:,} is of no use to it.")
+    rows = context + gamma + 1
+    if not (spec.on_cpu or spec.windowed) and capacity(rows) > 1.5 * rows:
+        hints.append(
+            f"Buffers of the caches grow in powers of two: for {rows:,} rows they have room for {capacity(rows):,}. "
+            f"With {capacity(rows) // 2 - gamma - 1:,} tokens of context they would be half as large."
+        )
     if not made.fits:
         if made.largest_context:
             hints.append(f"It fits with at most {made.largest_context:,} tokens of context at this batch.")

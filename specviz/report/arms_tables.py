@@ -25,6 +25,11 @@ ACCEPTANCE = (
     Column("95 % interval", "acceptance_interval", lambda row: span(row.acceptance_interval)),
     Column("by request", "request_acceptance_length", lambda row: f"{row.request_acceptance_length:.2f}"),
     Column("by request, 95 % interval", "request_interval", lambda row: span(row.request_interval)),
+    Column(
+        "over drafted passes",
+        "acceptance_length_drafted",
+        lambda row: number(row.acceptance_length_drafted, ".2f"),
+    ),
     Column("tokens per pass", "tokens_per_pass", lambda row: f"{row.tokens_per_pass:.2f}"),
     Column("acceptance rate", "acceptance_rate", lambda row: number(row.acceptance_rate, ".1%")),
     Column("same output", "identical", lambda row: f"{row.identical} of {row.compared}" if row.compared else "n/a"),

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-NUMBER = re.compile(r"([▲▼≈] )?[+-]?\d")
+NUMBER = re.compile(r"([▲▼≈?] )?[+-]?\d")
 Interval = tuple[float, float]
 Definitions = tuple[tuple[str, str], ...]  # names and what they mean
 

@@ -79,6 +79,8 @@ def verdict(measured: Sequence[Row]) -> str:
     best = f"{name}, the best here," if len(drafting) > 1 else f"{name},"
     if row.verdict == "slower":
         return f"Slower: {best} decoded at {speed}, with {_accepted(row)}."
+    if row.verdict == "too few prompts":
+        return f"Too few prompts to tell: {best} decoded at {speed}, with {_accepted(row)}."
     return f"No clear difference: {best} decoded at {speed}, with {_accepted(row)}."
 
 
@@ -121,7 +123,8 @@ def _ways(measured: Sequence[Row]) -> tuple[Block, ...]:
 
 def _workloads(header: Header, results: Sequence[Result]) -> tuple[Block, ...]:
     best = charts.best_arms(results)
-    marked = " ▲ faster than plain decoding, ▼ slower, ≈ no clear difference." if header.timed else ""
+    marks = " ▲ faster than plain decoding, ▼ slower, ≈ no clear difference, ? too few prompts."
+    marked = marks if header.timed else ""
     return (
         Paragraph(f"Each drafter at its best setting.{marked}"),
         *([workload_tables.heat(results, best, "speed-up")] if header.timed else []),

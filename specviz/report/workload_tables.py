@@ -19,7 +19,7 @@ from specviz.workloads.table import span
 
 _MEASURED: dict[Measure, Definitions] = {
     "acceptance length": defined({"acceptance length": "acceptance_length", "95 % interval": "acceptance_interval"}),
-    "speed-up": defined({"speed-up": "speedup", "95 % interval": "speedup_interval", "▲ ▼ ≈": "quartiles"}),
+    "speed-up": defined({"speed-up": "speedup", "95 % interval": "speedup_interval", "▲ ▼ ≈ ?": "quartiles"}),
 }
 _SURVIVAL = defined({"position": "survival"})
 _OUTPUT = (

@@ -14,6 +14,7 @@ from specviz.batch.published import load_published
 from specviz.batch.results import Measurement
 from specviz.drafter_settings import asks_for_tree
 from specviz.errors import UserError
+from specviz.metrics import acceptance
 from specviz.presets import PRESETS
 from specviz.recordings import Recording
 from specviz.ui.batch_run import NOT_HERE, BatchRun, State
@@ -57,7 +58,7 @@ def batch_tab(explorer: Explorer, measurements: Path = MEASUREMENTS) -> None:
                 list(recorded),
                 value=next(iter(recorded), None),
                 label="Run",
-                info="Sets the next three to what this recorded run had.",
+                info="Sets the next three to what this recorded run had, gamma to its mean draft length, rounded.",
                 visible=bool(recorded),
                 elem_id="batch-run",
             )
@@ -169,7 +170,7 @@ def starts(recordings: Mapping[str, Recording]) -> dict[str, Asked]:
         phases, run = recording.comparison.phases, recording.trace.run
         if phases is None or asks_for_tree(run.drafter_settings):
             continue
-        length, ratio, used = phases.acceptance_length, phases.cost_ratio, phases.gamma_used
+        length, ratio, used = acceptance(recording.trace).acceptance_length, phases.cost_ratio, phases.gamma_used
         if length is None or ratio is None or not used:
             continue
         gamma = max(round(used), ceil(length - 1))

@@ -31,7 +31,7 @@ BATCHES, ROWS, CONTEXT, REPEATS, CELL_SECONDS = (1, 2, 4, 8, 16), (1, 2, 3, 4, 6
 YIELD_SECONDS = 0.5  # charts and texts change at most twice a second
 NOT_HERE = (
     "ZeroGPU lends a GPU for one run at a time and takes it back soon after, so passes over batches are not measured "
-    "here; use `python -m specviz batch` on a machine of your own, and upload its file."
+    "here; use python -m specviz batch on a machine of your own, and upload its file."
 )
 NOT_STARTED = "Nothing was measured: too many are waiting. Press Measure here again in a moment."
 

@@ -65,15 +65,15 @@ def _controls(shipped: Choices) -> tuple[gr.Dropdown, gr.File, gr.File, gr.Dropd
     )
     group = gr.Dropdown([NOTHING], value=NOTHING, label="Measured", elem_id="golden-group")
     tolerance = gr.Slider(0, 20, value=5, step=1, label="Tolerance, %", elem_id="golden-tolerance")
-    return curves, own, runs, group, tolerance, gr.HTML(elem_id="golden-problem")
+    return curves, own, runs, group, tolerance, gr.HTML(elem_id="golden-problem", apply_default_css=False)
 
 
 def _outputs(first: Shown) -> list[gr.Component]:
     with gr.Row(elem_classes="sv-charts"):
         lengths = chart(first.lengths, elem_id="golden-lengths", definition=LENGTHS)
         survival = chart(first.survival, elem_id="golden-survival", definition=SURVIVAL)
-    table = gr.HTML(first.table, elem_id="golden-table", elem_classes="sv-card")
-    facts = gr.HTML(first.facts, elem_id="golden-facts", elem_classes="sv-card")
+    table = gr.HTML(first.table, elem_id="golden-table", elem_classes="sv-card", apply_default_css=False)
+    facts = gr.HTML(first.facts, elem_id="golden-facts", elem_classes="sv-card", apply_default_css=False)
     return [lengths, survival, table, facts]
 
 

@@ -161,7 +161,7 @@ def _table(curves: Mapping[str, Curve], points: Points, tolerance: float) -> str
         ]
         for verdict in verdicts
     ]
-    shown = tables.table(head, rows, caption="Tokens per verify pass by draft length k")
+    shown = tables.table(head, rows, caption="Acceptance length, drafted, by draft length k")
     if not points:
         return shown + tables.note("Upload results or runs to compare them.")
     counted = ", ".join(f"{count} {status}" for status, count in golden.counts(verdicts).items())

@@ -135,8 +135,6 @@ def _fields(pairings: Mapping[str, Pairing], first: Asked) -> Asked:
             label="Context, in tokens",
             info="Prompt and answer.",
             precision=0,
-            minimum=2,
-            maximum=MOST_CONTEXT,
             elem_id="plan-context",
         ),
         batch=gr.Number(
@@ -144,8 +142,6 @@ def _fields(pairings: Mapping[str, Pairing], first: Asked) -> Asked:
             label="Batch",
             info="Sequences at a time.",
             precision=0,
-            minimum=1,
-            maximum=MOST_BATCH,
             elem_id="plan-batch",
         ),
         gamma=gr.Number(
@@ -153,19 +149,15 @@ def _fields(pairings: Mapping[str, Pairing], first: Asked) -> Asked:
             label="Draft tokens",
             info="Gamma, or the nodes of a tree.",
             precision=0,
-            minimum=0,
-            maximum=1024,
             elem_id="plan-gamma",
         ),
-        caches=gr.Radio(list(CACHES), value=first.caches, label="Sliding windows"),
+        caches=gr.Radio(list(CACHES), value=first.caches, label="Caches"),
         budget=gr.Dropdown([HERE, *KNOWN_DEVICES, OTHER], value=first.budget, label="Budget", elem_id="plan-budget"),
-        gigabytes=gr.Number(
-            first.gigabytes, label="GB", minimum=0.1, maximum=MOST_GB, visible=False, elem_id="plan-gigabytes"
-        ),
+        gigabytes=gr.Number(first.gigabytes, label="GB", visible=False, elem_id="plan-gigabytes"),
     )
 
 
-CACHES = {"all rows, as specviz keeps them": False, "capped, as serving engines do": True}
+CACHES = {"as specviz keeps them": False, "as serving engines do: exact rows, windows capped": True}
 
 
 def opening(pairing: Pairing) -> Asked:
@@ -251,7 +243,7 @@ def planned(asked: Asked, pairings: Mapping[str, Pairing], device: str) -> tuple
         packed=on_cpu and quantisation == "none" and packs(on, dtype),
         windowed=_among(CACHES, asked.caches, "way to keep caches"),
     )
-    return plan(spec, context, batch, gamma, available=available, counter=counter), target, drafting
+    return plan(spec, context, batch, gamma, available=available, counter=counter, limit=target.limit), target, drafting
 
 
 def _budget(asked: Asked, on: torch.device) -> tuple[int, str]:
@@ -279,8 +271,8 @@ def shown(made: Plan, target: Known, drafting: Drafting) -> Shown:
         ("Drafter", drafting.name),
         ("KV cache per token", f"{made.kv_row_target:,} B target, {made.kv_row_drafter:,} B drafter"),
         ("Cache of both over the target's", ratio),
-        ("Largest context at this batch", f"{made.largest_context:,} tokens" if made.largest_context else "none fits"),
-        ("Largest batch at this context", f"{made.largest_batch:,}" if made.largest_batch else "none fits"),
+        ("Largest context at this batch", made.context_in_words),
+        ("Largest batch at this context", made.batch_in_words),
         ("Budget", f"{human(made.available)}: {made.counter}"),
     ]
     remarks = "".join(map(note, (*made.notes, *made.hints)))

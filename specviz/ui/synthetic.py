@@ -62,13 +62,13 @@ def section() -> None:
             steps = gr.Slider(10, MOST_STEPS, value=100, step=10, label="Steps of it", elem_id="told-steps")
             seed = gr.Number(0, label="Seed", precision=0, elem_id="told-seed")
             button = gr.Button("Download a synthetic run", elem_id="told-download")
-            problem = gr.HTML(elem_id="told-problem")
+            problem = gr.HTML(elem_id="told-problem", apply_default_css=False)
         with gr.Column(elem_classes="sv-run", min_width=0):
             first = show(3.78, 7, 0.1, 1.2, LAWS[0])
             with gr.Row(elem_classes="sv-charts"):
                 shares = chart(first.shares, elem_id="told-shares", definition=SHARES)
                 survival = chart(first.survival, elem_id="told-survival", definition=SURVIVAL)
-            table = gr.HTML(first.table, elem_id="told-table", elem_classes="sv-card")
+            table = gr.HTML(first.table, elem_id="told-table", elem_classes="sv-card", apply_default_css=False)
     text = gr.Textbox(visible=False)
     told = [length, gamma, cost, verify, law]
     for event in (length.input, gamma.release, cost.input, verify.input, law.input):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-_NUMBER = re.compile(r"[▲▼≈~+-]? ?[\d.,]+ ?(x|%|s|ms|B|kB|MB|GB|TB|tok/s)?( \(.*\)| (to|of) [\d.,]+.*)?|n/a")
+_NUMBER = re.compile(r"[▲▼≈?~+-]? ?[\d.,]+ ?(x|%|s|ms|B|kB|MB|GB|TB|tok/s)?( \(.*\)| (to|of) [\d.,]+.*)?|n/a")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "") -> str:

@@ -46,6 +46,8 @@ class Showing(NamedTuple):
     upload: gr.File
     problem: gr.HTML
     download: gr.DownloadButton
+    page: gr.DownloadButton
+    markdown: gr.DownloadButton
 
 
 def workloads_tab(controls: Controls, measured: Path = SHIPPED) -> None:
@@ -97,8 +99,17 @@ def _choose() -> Showing:
         elem_id="workloads-upload",
     )
     problem = gr.HTML(apply_default_css=False, elem_id="workloads-problem")
-    download = gr.DownloadButton("Download these results", size="sm", interactive=False, elem_id="workloads-download")
-    return Showing(Look(shown, compared, measure, settings, suites, closer), upload, problem, download)
+    with gr.Row(elem_classes="sv-chips"):
+        page, markdown, download = (
+            gr.DownloadButton(text, size="sm", interactive=False, min_width=0, elem_classes="sv-chip", elem_id=id)
+            for text, id in (
+                ("Report", "workloads-report"),
+                ("Report as Markdown", "workloads-markdown"),
+                ("Results", "workloads-download"),
+            )
+        )
+    look = Look(shown, compared, measure, settings, suites, closer)
+    return Showing(look, upload, problem, download, page, markdown)
 
 
 def _measure(handlers: Workloads) -> tuple[Screen, Asked] | None:
@@ -179,6 +190,8 @@ def _show(showing: Showing) -> View:
         suites=look.suites,
         closer=look.closer,
         download=showing.download,
+        page=showing.page,
+        markdown=showing.markdown,
         about=about,
         heat_map=by_workload,
         numbers=numbers,

@@ -14,6 +14,10 @@ from gradio.utils import get_upload_folder
 from specviz.errors import UserError
 from specviz.figures.layout import shortened
 from specviz.presets import PRESETS
+from specviz.report.content import report
+from specviz.report.drift_tables import Against
+from specviz.report.html import to_html
+from specviz.report.markdown import to_markdown
 from specviz.workloads.result_file import parse
 from specviz.workloads.results import Header, Result
 
@@ -89,9 +93,28 @@ def known(held: Held, first: File | None) -> dict[str, File]:
 
 
 def saved(file: File) -> str:
-    """The path of a copy that the page may serve, in Gradio's own folder, which is tidied up."""
+    """The path of a copy that the page may serve."""
+    return _served(file, file.text, "jsonl")
+
+
+def reports(file: File, other: File | None) -> tuple[str, str]:
+    """The paths of its report as a page and as Markdown, with the changes since the other file if there is one."""
+    page, text = _reports(file, other)
+    return _served(file, page, "html"), _served(file, text, "md")
+
+
+@lru_cache(maxsize=8)
+def _reports(file: File, other: File | None) -> tuple[str, str]:
+    header, results = read(file)
+    against = None if other is None else Against(other.name, *read(other))
+    made = report(header, results, against, name=file.name)
+    return to_html(made), to_markdown(made)
+
+
+def _served(file: File, content: str, ending: str) -> str:
+    """The path of a file in Gradio's own folder, which is tidied up."""
     name = re.sub(r"[^\w.-]+", "-", file.name.removesuffix(".jsonl")).strip("-")
-    path: str = save_bytes_to_cache(file.text.encode(), f"{name}.jsonl", cache_dir=get_upload_folder())
+    path: str = save_bytes_to_cache(content.encode(), f"{name}.{ending}", cache_dir=get_upload_folder())
     return path
 
 
@@ -102,5 +125,5 @@ def _text(path: Path, name: str) -> str:
             raise UserError(f"{name} has more than {MAX_BYTES // 10**6} MB; measure fewer prompts or settings in one.")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{name} can't be read as text; choose a results file of `bench --suite`.") from error
+        raise UserError(f"{name} can't be read as text; choose a results file of bench --suite.") from error
     return text[: text.rfind("\n") + 1]

@@ -32,8 +32,8 @@ FIRST = "first "  # begins the version of a measurement's first results
 CANNOT_BE_SHOWN = "This file can't be shown, and the server's log says why; choose another file."
 NOT_STARTED = "Measuring did not start: too many are waiting. Press Measure again in a moment."
 ON_ZERO = (
-    "Measuring suites is not offered here: ZeroGPU lends its GPU for a minute at a time. Run `python -m specviz bench "
-    "--suite` on a machine of your own, and load the results file above."
+    "Measuring suites is not offered here: ZeroGPU lends its GPU for a minute at a time. Run python -m specviz bench "
+    "--suite on a machine of your own, and load the results file above."
 )
 
 

@@ -15,7 +15,7 @@ from specviz.figures.heat_map import HeatMapInfo, Measure
 from specviz.figures.over_position import OverPositionInfo
 from specviz.figures.workload_survival import WorkloadSurvivalInfo
 from specviz.ui import tables
-from specviz.ui.workloads_files import MOST_ARMS, File, Held, Set, known, read, saved
+from specviz.ui.workloads_files import MOST_ARMS, File, Held, Set, known, read, reports, saved
 from specviz.workloads import charts, sheets, summary
 from specviz.workloads.arms import Arm
 from specviz.workloads.choice import choose
@@ -25,7 +25,7 @@ from specviz.workloads.table import identity, outgrown
 
 BEST, EVERY = "best", "every"  # settings of each drafter
 NOTHING, FILE, SUITE = "", "file ", "suite "  # what is compared with; the latter two go before a name
-NO_FILE = "No measurement comes with this page: load a results file of `bench --suite`, or measure here."
+NO_FILE = "No measurement comes with this page: load a results file of bench --suite, or measure here."
 CHOSEN_ON_THESE = "The best settings are chosen on these same prompts, so they flatter a little."
 
 
@@ -48,6 +48,8 @@ class View(NamedTuple):
     suites: Any
     closer: Any
     download: Any
+    page: Any  # the report, to be downloaded
+    markdown: Any
     about: Any
     heat_map: Any
     numbers: Any
@@ -70,7 +72,13 @@ def look(held: Held, first: File | None, chosen: Look) -> View:
     cached = _look(tuple(there.values()), chosen._replace(shown=name, suites=suites))
     # Copies, as Gradio takes updates apart while it sends them.
     view = View(*(dict(output) if isinstance(output, dict) else output for output in cached))
-    return view._replace(download=gr.update(value=saved(there[name]), interactive=True))
+    other = next((file for file in there.values() if chosen.compared == FILE + file.name), None)
+    page, markdown = reports(there[name], other)
+    return view._replace(
+        download=gr.update(value=saved(there[name]), interactive=True),
+        page=gr.update(value=page, interactive=True),
+        markdown=gr.update(value=markdown, interactive=True),
+    )
 
 
 def nothing() -> View:
@@ -83,6 +91,8 @@ def nothing() -> View:
         suites=gr.update(choices=[], value=[], visible=False),
         closer=no_choice,
         download=gr.update(value=None, interactive=False),
+        page=gr.update(value=None, interactive=False),
+        markdown=gr.update(value=None, interactive=False),
         about=tables.note(NO_FILE),
         heat_map=heat_map.plot(HeatMapInfo(charts.MEASURES[0], (), (), ())),
         numbers="",
@@ -119,6 +129,8 @@ def _look(there: tuple[File, ...], chosen: Look) -> View:
         suites=gr.update(choices=_counted(shown, suites), value=ticked, visible=len(suites) > 1),
         closer=gr.update(choices=list(by_name), value=closer),
         download=gr.skip(),
+        page=gr.skip(),
+        markdown=gr.skip(),
         about=_about(shown, results, arms, chosen.settings == BEST),
         heat_map=gr.update(
             value=heat_map.plot(charts.heat_map(results, arms, measure)), elem_classes=["sv-chart", _width(len(arms))]

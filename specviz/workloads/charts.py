@@ -18,7 +18,7 @@ from specviz.workloads.summary import Place, Row
 MEASURES: tuple[Measure, ...] = ("acceptance length", "speed-up")
 ALL_PROMPTS = "all prompts"
 OVER_OUTPUT, OVER_PROMPT = "Acceptance over the output", "Acceptance by prompt length"
-MARKS = {"faster": "▲", "slower": "▼", "no clear difference": "≈", None: ""}
+MARKS = {"faster": "▲", "slower": "▼", "no clear difference": "≈", "too few prompts": "?", None: ""}
 
 DEFINITIONS: dict[str, str] = {
     "acceptance length": "Acceptance length = 1 + accepted draft tokens / verify passes, over all passes of the "

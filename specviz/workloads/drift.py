@@ -14,7 +14,7 @@ from specviz.workloads.results import Result
 from specviz.workloads.statistics import Interval, difference_interval
 from specviz.workloads.summary import by_arm
 
-ALL = "all"  # stands for a workload where all prompts are taken together
+ALL = "all"  # stands for a workload where all that both have are taken together
 
 Sums = tuple[list[float], list[float]]  # parts and wholes, one each per prompt
 
@@ -37,7 +37,7 @@ class Difference(NamedTuple):
 
 
 def compare(one: Sequence[Result], other: Sequence[Result]) -> list[Difference]:
-    """What both have in common: each way of drafting over all prompts, and on each workload of that name.
+    """What both have in common: each way of drafting over the workloads that both have, and on each of these.
 
     Ways of drafting are the same if kind, settings, draft length and weights are, or else all but the weights, where
     that leaves no doubt. The intervals are wide enough for all of the comparisons together (see
@@ -92,10 +92,11 @@ def _way(arm: Arm) -> str:
 def _by_workload(
     one: Sequence[Result], other: Sequence[Result]
 ) -> list[tuple[str, Sequence[Result], Sequence[Result]]]:
-    """All together, then each workload that both have; if there is one only, it is all."""
+    """All of the workloads that both have, by their names, then each of them; if there is one only, it is all."""
     names = [name for name in dict.fromkeys(r.workload for r in one) if any(r.workload == name for r in other)]
+    shared = [[result for result in results if result.workload in names] for results in (one, other)]
     parts = [(name, _of(name, one), _of(name, other)) for name in (names if len(names) > 1 else [])]
-    return [(ALL, one, other), *parts]
+    return [(ALL, shared[0], shared[1]), *parts] if names else []
 
 
 def _of(workload: str, results: Sequence[Result]) -> list[Result]:

@@ -15,7 +15,7 @@ from specviz.workloads import charts
 from specviz.workloads.arms import Arm
 from specviz.workloads.choice import Choice
 from specviz.workloads.results import Header, Result
-from specviz.workloads.statistics import Interval
+from specviz.workloads.statistics import FEWEST, Interval
 from specviz.workloads.table import number
 
 UNTIMED = "by acceptance alone; drafting costs are left out"
@@ -152,10 +152,12 @@ def choice(chosen: Choice, arms: Sequence[Arm]) -> Sheet:
 
 def choice_sentence(chosen: Choice, arms: Sequence[Arm]) -> str:
     """The best for all workloads together, and what choosing for each would gain."""
+    if chosen.prompts < FEWEST:
+        return f"Which drafter is best can't be told by {_prompts(chosen.prompts)}; it takes {FEWEST}."
     single = charts.name_of(chosen.single, arms)
-    speed = f"{chosen.single_speed:.2f}x" if chosen.timed else f"{chosen.single_speed:.2f} tokens per pass, {UNTIMED}"
-    prompts = "1 prompt" if chosen.prompts == 1 else f"all {chosen.prompts} prompts"
-    best = f"Over {prompts} the best single choice is {single} ({speed})."
+    value = f"{chosen.single_speed:.2f}"
+    speed = f"harmonic mean {value}x" if chosen.timed else f"{value} tokens per pass, {UNTIMED}"
+    best = f"Over all {chosen.prompts} prompts the best single choice is {single} ({speed})."
     if chosen.gain is None:
         return f"{best} What choosing by workload would gain takes two drafters, two workloads and two prompts of each."
     change = abs(chosen.gain - 1)
@@ -167,6 +169,10 @@ def choice_sentence(chosen: Choice, arms: Sequence[Arm]) -> str:
             "larger than luck with the prompts."
         )
     return f"{best} Choosing for each workload would gain another {change:.1%}."
+
+
+def _prompts(count: int) -> str:
+    return "1 prompt" if count == 1 else f"{count} prompts"
 
 
 def _span(interval: Interval | None, form: str = ".2f") -> str:

@@ -18,11 +18,13 @@ from specviz.workloads.result_file import SCHEMA
 from specviz.workloads.results import Header, Result
 from specviz.workloads.statistics import Interval, mean_interval, median_interval, ratio_interval
 
-Verdict = Literal["faster", "slower", "no clear difference"]
+Verdict = Literal["faster", "slower", "no clear difference", "too few prompts"]
 
 DEFINITIONS: dict[str, str] = {
     "acceptance_length": "Step-weighted: 1 + accepted / verify passes, over all passes of all prompts, undrafted ones "
     "included. Long answers count for more.",
+    "acceptance_length_drafted": "The same over the passes that had a draft alone, as vLLM and golden acceptance "
+    "lengths count it. Where a drafter often proposes nothing it is greater, and no speed-up follows from it.",
     "acceptance_interval": "Of the acceptance length, 95 %, by drawing the prompts anew with replacement (bootstrap, "
     "its tails widened for few prompts); none of fewer than 5 prompts.",
     "request_acceptance_length": "Request-weighted: the mean of the prompts' own acceptance lengths. Every prompt "
@@ -39,7 +41,7 @@ DEFINITIONS: dict[str, str] = {
     "speedup": "Plain over speculative time per token, prefill left out; the median over the prompts.",
     "speedup_interval": "The bootstrap interval of that median.",
     "quartiles": "The quartiles of the prompts' speed-ups, of fewer than 4 the extremes. Where 1 lies between them, "
-    "or within the interval, there is no clear difference.",
+    "or within the interval, there is no clear difference; of fewer than 5 prompts there is no verdict.",
     "total_speedup": "The same from the sums of all prompts' times.",
     "predicted": "Acceptance length / (v + gamma used * c), prompt by prompt; the median. A drafter's reading of the "
     "prompt is in the measured time and not in this.",
@@ -58,6 +60,7 @@ class Row:
     arm: Arm
     prompts: int
     acceptance_length: float
+    acceptance_length_drafted: float | None
     acceptance_interval: Interval | None
     request_acceptance_length: float
     request_interval: Interval | None
@@ -82,7 +85,9 @@ class Row:
     def verdict(self) -> Verdict | None:
         if self.speedup is None or self.quartiles is None:
             return None
-        if any(low <= 1 <= high for low, high in (self.quartiles, self.speedup_interval or self.quartiles)):
+        if self.speedup_interval is None:
+            return "too few prompts"
+        if any(low <= 1 <= high for low, high in (self.quartiles, self.speedup_interval)):
             return "no clear difference"
         return "faster" if self.speedup > 1 else "slower"
 
@@ -147,22 +152,27 @@ def by_workload(results: Iterable[Result]) -> dict[Place, list[Row]]:
     return {place: rows(group) for place, group in groups.items()}
 
 
-def survival(results: Sequence[Result]) -> tuple[float, ...]:
-    """Per draft position, over all passes with a draft; () if there is none."""
-    accepted = [
+def accepted_of_drafts(results: Sequence[Result]) -> list[int]:
+    """Accepted draft tokens of every pass that had a draft."""
+    return [
         kept
         for result in results
         for answer in result.answers
         for depth, kept in zip(answer.depths, answer.accepted, strict=True)
         if depth
     ]
+
+
+def survival(results: Sequence[Result]) -> tuple[float, ...]:
+    """Per draft position, over all passes with a draft; () if there is none."""
+    accepted = accepted_of_drafts(results)
     deepest = max((max(answer.depths) for result in results for answer in result.answers), default=0)
     return tuple(sum(kept >= i for kept in accepted) / len(accepted) for i in range(1, deepest + 1))
 
 
 def _row(results: Sequence[Result]) -> Row:
     steps, accepted = [result.steps for result in results], [result.accepted for result in results]
-    lengths = [result.acceptance_length for result in results]
+    lengths, kept = [result.acceptance_length for result in results], accepted_of_drafts(results)
     drafted = sum(result.drafted for result in results)
     timed = [(result, result.speedup) for result in results if result.speedup is not None]
     speedups = [speedup for _, speedup in timed]
@@ -175,6 +185,7 @@ def _row(results: Sequence[Result]) -> Row:
         arm=results[0].arm,
         prompts=len(results),
         acceptance_length=1 + sum(accepted) / sum(steps),
+        acceptance_length_drafted=1 + fmean(kept) if kept else None,
         acceptance_interval=ratio_interval([a + s for a, s in zip(accepted, steps, strict=True)], steps),
         request_acceptance_length=fmean(lengths),
         request_interval=mean_interval(lengths),

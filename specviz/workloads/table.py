@@ -13,6 +13,7 @@ COLUMNS = (
     "AL",
     "95 %",
     "AL by request",
+    "AL drafted",
     "c",
     "v",
     "speed-up",
@@ -24,9 +25,10 @@ COLUMNS = (
 )
 LEGEND = """\
 AL: acceptance length over all verify passes (step-weighted), with the bootstrap interval over the prompts; by request:
-the mean of the prompts' own. c: drafting a token, v: a verify pass, both over a plain pass. speed-up: over plain
-decoding, median of the prompts. predicted: AL / (v + gamma used * c); of it: measured over predicted. outside: share of
-a step outside models' forward passes. The best settings are chosen on these same prompts."""
+the mean of the prompts' own; drafted: over the passes with a draft, as golden lengths are. c: drafting a token, v: a
+verify pass, both over a plain pass. speed-up: over plain decoding, median of the prompts. predicted: AL / (v + gamma
+used * c); of it: measured over predicted. outside: share of a step outside models' forward passes. The best settings
+are chosen on these same prompts."""
 
 
 def render(header: Header, results: Sequence[Result]) -> str:
@@ -79,6 +81,7 @@ def cells(row: Row) -> tuple[str, ...]:
         f"{row.acceptance_length:.2f}",
         span(row.acceptance_interval),
         f"{row.request_acceptance_length:.2f}",
+        number(row.acceptance_length_drafted, ".2f"),
         number(row.cost_ratio, ".3f"),
         number(row.verify_cost, ".2f"),
         number(row.speedup, ".2f"),

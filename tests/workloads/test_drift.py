@@ -50,7 +50,8 @@ def test_workloads_and_ways_of_drafting_that_only_one_has_take_no_part():
     lengths = {workload: d for (workload, measure), d in found.items() if measure == "acceptance length"}
     assert list(lengths) == [ALL, "code", "story"] and all(d.arm == EAGLE for d in found.values())
     assert lengths["story"].is_beyond_noise and not lengths["code"].is_beyond_noise
-    assert lengths["code"].paired and not lengths[ALL].paired, "one side has prompts that the other has not"
+    assert all(length.paired for length in lengths.values()), "the chats that one side has alone take no part"
+    assert compare(results(EAGLE, 0.5), results(EAGLE, 0.5, workload="story")) == [], "no workload is shared"
     assert compare(one, results(replace(NGRAM, gamma=2), 0.5)) == []
 
 

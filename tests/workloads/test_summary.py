@@ -25,7 +25,10 @@ def test_acceptance_is_weighted_by_steps_and_by_requests_and_speed_is_a_median()
     assert row.acceptance_length == 1 + 4 / 7
     assert row.request_acceptance_length == pytest.approx((1 + 4 + 1.5) / 3)
     assert row.tokens_per_pass == (4 + 4 + 3) / 7 and row.acceptance_rate == 4 / 28
-    assert row.survival == (2 / 7, 1 / 7, 1 / 7, 0.0)
+    assert row.survival == (2 / 7, 1 / 7, 1 / 7, 0.0) and row.acceptance_length_drafted == row.acceptance_length
+    undrafted = result(ONE, "d", answers=(answer(0, 0, gamma=0), answer(3)), turns=2)
+    [drafted] = rows([undrafted])
+    assert (drafted.acceptance_length, drafted.acceptance_length_drafted) == (2.0, 4.0)
     assert row.total_speedup == pytest.approx(11 / (4 + 1 + 3 / 1.25))
     assert results[1].acceptance_length == 4.0
     [row] = rows([result(ONE, str(n), 1 + n / 8, (n % 4, 1)) for n in range(8)])
@@ -41,7 +44,8 @@ def test_without_times_and_without_drafts_there_are_no_figures_of_them():
     undrafted = result(PLAIN, "a", None, answers=(answer(0, 0, gamma=0),))
     [row] = rows([undrafted])
     assert row.speedup is row.quartiles is row.verdict is row.total_speedup is row.predicted is row.outside is None
-    assert row.acceptance_rate is None and row.survival == () and row.acceptance_length == 1.0
+    assert row.acceptance_length_drafted is row.acceptance_rate is None and row.survival == ()
+    assert row.acceptance_length == 1.0
     assert row.acceptance_interval is None, "one prompt tells nothing of others"
     assert (row.identical, row.compared) == (0, 0)
     text = table.render(HEADER, [undrafted])
@@ -63,11 +67,11 @@ def test_promise_and_share_of_it():
         ((0.8, 0.9, 1.1, 1.2, 1.3) * 4, (0.9, 1.2), "no clear difference"),
         ((0.5, 0.6, 0.7, 0.8, 1.4) * 4, (0.6, 0.8), "slower"),
         ((0.9, 1.1, 1.2, 1.3, 1.4), (1.1, 1.3), "no clear difference"),  # five are few: the interval holds 1
-        ((1.5,), (1.5, 1.5), "faster"),
-        ((0.9, 1.5, 1.6), (0.9, 1.6), "no clear difference"),
+        ((1.5,), (1.5, 1.5), "too few prompts"),
+        ((1.5, 1.5, 1.5, 1.6), (1.5, 1.525), "too few prompts"),
     ],
 )
-def test_quartiles_on_both_sides_of_one_are_no_clear_difference(speedups, quartiles, verdict):
+def test_a_verdict_takes_five_prompts_and_quartiles_and_interval_on_one_side_of_one(speedups, quartiles, verdict):
     [row] = rows([result(ONE, str(index), speedup) for index, speedup in enumerate(speedups)])
     assert row.quartiles == pytest.approx(quartiles) and row.verdict == verdict
 
@@ -137,7 +141,7 @@ def test_table_and_report_say_the_same():
     said = json.loads(json.dumps(summary.report(HEADER, results), allow_nan=False))
     assert [row["speedup"] for row in said["rows"]] == pytest.approx([1.2, 1.5, 1.0])
     [(name, chosen), _] = said["best"].items()
-    assert name == "ngram (ngram_max 3)" and chosen["arm"]["gamma"] == 2 and chosen["verdict"] == "faster"
+    assert name == "ngram (ngram_max 3)" and chosen["arm"]["gamma"] == 2 and chosen["verdict"] == "too few prompts"
     assert set(said["rows"][0]) - {"arm", "prompts", "verdict"} == set(summary.DEFINITIONS)
     assert [(row["suite"], row["workload"], row["speedup"]) for row in said["by_workload"]] == [
         ("own", "code", pytest.approx(speedup)) for speedup in (1.2, 1.5, 1.0)
