@@ -74,9 +74,11 @@ def test_independent_draws_promise_more_than_was_measured():
     ("measured", "status"),
     [
         (Measured(2.1), "within"),  # on the edge of 5 %
-        (Measured(2.11), "above"),
+        (Measured(2.11), "can't tell"),  # too few prompts for an interval
+        (Measured(2.11, 2.11, 2.11), "above"),
         (Measured(1.9), "within"),
-        (Measured(1.89), "below"),
+        (Measured(1.89), "can't tell"),
+        (Measured(1.89, 1.89, 1.89), "below"),
         (Measured(2.3, 2.09, 2.5), "can't tell"),  # noise could explain it, and need not
         (Measured(2.05, 1.5, 2.6), "within"),
         (Measured(2.3, 1.5, 3.1), "can't tell"),
@@ -102,7 +104,7 @@ def test_every_draft_length_has_its_verdict():
 
 def test_a_tolerance_is_a_share():
     curve = Curve("", "", {1: 1.8})
-    assert compare(curve, {1: Measured(1.9)}, 0.0)[0].status == "above"
+    assert compare(curve, {1: Measured(1.9, 1.9, 1.9)}, 0.0)[0].status == "above"
     for tolerance in (-0.1, 1.0, float("nan")):
         with pytest.raises(UserError, match="give a share"):
             compare(curve, {}, tolerance)
@@ -112,12 +114,12 @@ def test_one_word_for_all():
     curve = Curve("", "", {1: 1.8, 2: 2.3})
 
     def word(*lengths: float) -> str:
-        return worst(compare(curve, {k: Measured(length) for k, length in enumerate(lengths, 1)}))
+        return worst(compare(curve, {k: Measured(length, length, length) for k, length in enumerate(lengths, 1)}))
 
     assert [word(), word(1.8), word(2.0, 2.3), word(2.0, 2.0)] == ["not measured", "within", "above", "below"]
     unsure = Measured(2.0, 1.8, 2.2)
     verdicts = compare(curve, {1: unsure, 2: Measured(2.3), 3: Measured(2.9)})
-    assert worst(verdicts) == "can't tell" and worst(compare(curve, {1: unsure, 2: Measured(2.0)})) == "below"
+    assert worst(verdicts) == "can't tell" and worst(compare(curve, {1: unsure, 2: Measured(2.0, 2.0, 2.0)})) == "below"
     assert counts(verdicts) == {"within": 1, "can't tell": 1, "no golden value": 1}
     assert set(OVERALL) == set(STATUSES) - {"no golden value"}
 

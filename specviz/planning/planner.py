@@ -176,7 +176,8 @@ def plan(
 ) -> Plan:
     """The plan for a budget of `available` bytes, or for several GPUs: how many, and the bytes of each.
 
-    gamma: draft length, or the nodes of a tree. limit: tokens that the target reads at most, if that is known. Raises UserError for a model that transformers can't build.
+    gamma: draft length, or the nodes of a tree. limit: tokens that the target reads at most, if that is known. Raises
+    UserError for a model that transformers can't build.
     """
     try:
         alone = spec.need(context, batch, gamma, with_drafter=False)

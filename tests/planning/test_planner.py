@@ -74,8 +74,8 @@ def test_the_largest_context_and_batch_fit_and_one_more_does_not():
 
 
 def test_no_context_is_longer_than_the_model_reads():
-    made = planned(Spec(TINY, Drafting("none"), 4))
-    assert made.largest_context == 5000
+    made = planned(Spec(TINY, Drafting("none"), 4), limit=5000)
+    assert made.largest_context == made.limit == 5000
     assert planned(Spec(TINY, Drafting("none"), 4), available=1000).largest_context == 0
 
 

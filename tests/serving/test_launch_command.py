@@ -11,7 +11,7 @@ from traces import trace as recorded
 
 from specviz import trace as traces
 from specviz.cli import main
-from specviz.commands.launch import in_words
+from specviz.commands.launch import NOT_LAUNCHED, in_words
 from specviz.recordings import RECORDINGS
 from specviz.serving import Launch
 from specviz.serving.answer import Request
@@ -58,8 +58,10 @@ def test_text_is_the_command_among_comments(capsys):
     first, second, *rest = out.splitlines()
     assert status == 0 and first.startswith("# SGLang") and second == "python -m sglang.launch_server \\"
     assert rest[-1].startswith("# - ")
-    _, out, _ = launched(capsys, "--drafter", "medusa", "--engine", "vllm")
-    assert [line[0] for line in out.splitlines()] == ["#", "#"]
+    with pytest.raises(SystemExit) as ended:  # so that no script takes it for a launch
+        launched(capsys, "--drafter", "medusa", "--engine", "vllm")
+    assert ended.value.code == NOT_LAUNCHED
+    assert [line[0] for line in capsys.readouterr().out.splitlines()] == ["#", "#"]
 
 
 def test_all_but_the_command_are_comments(capsys):

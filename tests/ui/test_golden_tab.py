@@ -150,7 +150,7 @@ def test_the_tab_in_a_browser(browser: Browser, tmp_path: Path):
         page.goto(address)
         page.locator("#told-survival .main-svg").first.wait_for()
         page.set_input_files("#golden-measured input[type=file]", written(tmp_path / "r.jsonl", result([2, 1])))
-        page.locator("#golden-table", has_text="above (+25.0%)").wait_for()
+        page.locator("#golden-table", has_text="can't tell (+25.0%)").wait_for()
         page.locator("#golden-lengths .legendtext", has_text="measured").wait_for()
         page.fill("#told-length input", "2.5")
         page.keyboard.press("Tab")

@@ -1,5 +1,7 @@
 """From results built by hand to the figures' values, and to the same as tables and sentences."""
 
+from dataclasses import replace
+
 import pytest
 from suites import HEADER, answer, result
 
@@ -61,10 +63,13 @@ def test_intervals_come_with_enough_prompts():
 def test_a_heat_map_of_speed_marks_the_verdict():
     info = charts.heat_map(RESULTS, [ONE, EAGLE], "speed-up")
     assert [[cell.mark + str(cell.value) for cell in line] for line in info.cells] == [
-        ["≈1.0", "≈1.5"],
-        ["▲1.5", "≈1.0"],
-        ["▼0.5", "▲2.0"],
-    ]
+        ["?1.0", "?1.5"],
+        ["?1.5", "?1.0"],
+        ["?0.5", "?2.0"],
+    ], "two prompts of each workload are too few"
+    enough = [replace(each, prompt=f"{each.prompt}-{n}") for each in RESULTS for n in range(5)]
+    marks = [[cell.mark for cell in line] for line in charts.heat_map(enough, [ONE, EAGLE], "speed-up").cells]
+    assert marks == [["≈", "≈"], ["▲", "≈"], ["▼", "▲"]]
     untimed = [result(ONE, "a", None)]
     assert charts.heat_map(untimed, [ONE], "speed-up").cells == ((None,),)
     assert charts.heat_map(untimed, [ONE], "acceptance length").cells[0][0].hover[-2:] == ("not timed", "1 prompt")
@@ -112,7 +117,7 @@ def test_drift_is_of_the_arms_and_the_measure_that_are_shown():
 def test_tables_hold_the_numbers_of_the_figures():
     numbers = sheets.numbers(RESULTS, [ONE, EAGLE])
     assert len(numbers.rows) == 6 and numbers.rows[0][:4] == ("all prompts", "ngram, gamma 1", "4", "1.33")
-    assert numbers.rows[4][-3:] == ("0.50x", "n/a", "slower") and len(numbers.head) == len(numbers.rows[0])
+    assert numbers.rows[4][-3:] == ("0.50x", "n/a", "too few prompts") and len(numbers.head) == len(numbers.rows[0])
     survival = sheets.survival(charts.survival(RESULTS, EAGLE))
     assert survival.rows[0][:4] == ("all prompts", "6", "83.3%", "66.7%") and survival.rows[1][0] == "code"
     over = sheets.over(charts.over_output(RESULTS, EAGLE))
@@ -127,25 +132,27 @@ def test_the_choice_by_workload_and_what_it_gains():
         ("story", "eagle, gamma 2", "2.00", "ngram, gamma 1", "0.50"),
     )
     # Together eagle takes (1 + 1 + 1/2 + 1/2) / 4 of plain decoding's time, and the best for each 7/12.
-    assert sheets.choice_sentence(chosen, arms) == (
-        "Over all 4 prompts the best single choice is eagle, gamma 2 (1.33x). Choosing for each workload would gain "
-        "another 28.6%."
+    assert sheets.choice_sentence(chosen._replace(prompts=40), arms) == (
+        "Over all 40 prompts the best single choice is eagle, gamma 2 (harmonic mean 1.33x). Choosing for each "
+        "workload would gain another 28.6%."
     )
+    assert sheets.choice_sentence(chosen, arms) == "Which drafter is best can't be told by 4 prompts; it takes 5."
 
 
 def test_without_times_the_choice_says_what_it_leaves_out():
     untimed = [result(each.arm, each.prompt, None, (1,), each.workload) for each in RESULTS]
-    sentence = sheets.choice_sentence(choose(untimed), [ONE, EAGLE])
+    sentence = sheets.choice_sentence(choose(untimed)._replace(prompts=40), [ONE, EAGLE])
     assert "2.00 tokens per pass, by acceptance alone; drafting costs are left out" in sentence
     assert sentence.endswith("Choosing for each workload would gain nothing.")
     assert sheets.UNTIMED in sheets.choice(choose(untimed), [ONE, EAGLE]).caption
     alone = [result(ONE, "a")]
-    assert "takes two drafters, two workloads and two prompts of each" in sheets.choice_sentence(choose(alone), [ONE])
-    assert sheets.choice_sentence(choose(alone), [ONE]).startswith("Over 1 prompt the best")
+    many = choose(alone)._replace(prompts=9)
+    assert "takes two drafters, two workloads and two prompts of each" in sheets.choice_sentence(many, [ONE])
+    assert sheets.choice_sentence(choose(alone), [ONE]).startswith("Which drafter is best can't be told by 1 prompt;")
 
 
 def test_a_choice_that_was_luck_loses():
-    sentence = sheets.choice_sentence(choose(RESULTS)._replace(gain=0.97), [ONE, EAGLE])
+    sentence = sheets.choice_sentence(choose(RESULTS)._replace(gain=0.97, prompts=40), [ONE, EAGLE])
     assert "would lose 3.0%: " in sentence and "luck with the prompts" in sentence
 
 
