@@ -121,7 +121,7 @@ def estimate(
     vocabulary = getattr(target_config.get_text_config(), "vocab_size", 0)
     widths = [getattr(config.get_text_config(), "vocab_size", vocabulary) for config in configs]
     logits = batch * (gamma + 1) * (sum(widths) + (widths[0] if head_bytes else 0)) * LOGIT_BYTES
-    passes = [pass_bytes(config, context_tokens, dtype_bytes, on_cpu=on_cpu) for config in configs]
+    passes = [pass_bytes(config, context_tokens, dtype_bytes) for config in configs]
     if head_layers:
         passes.append(passes[0])  # a head's layer works as one of the target's does
     working = sum(passes)  # what one used is not always given back before the next one asks
@@ -241,12 +241,12 @@ def kv_row_values(text: PretrainedConfig) -> int:
     return 2 * int(heads) * _head_dim(text)
 
 
-def pass_bytes(config: PretrainedConfig, context_tokens: int, dtype_bytes: int, *, on_cpu: bool = False) -> int:
+def pass_bytes(config: PretrainedConfig, context_tokens: int, dtype_bytes: int) -> int:
     """Working memory of the largest pass: the last part of the prompt, which attends to all before it.
 
     Alive at once are the states with their residual and norm, and of a layer either the inner rows of its network or,
     in attention, queries and output, keys and values spread over all heads, and the mask. Scores of attention are not
-    kept: all kernels in use work block by block. `on_cpu`: they hold keys and values in an order of their own as well.
+    kept: all kernels in use work block by block.
     """
     text = config.get_text_config()
     rows = min(PASS, context_tokens)
@@ -256,8 +256,7 @@ def pass_bytes(config: PretrainedConfig, context_tokens: int, dtype_bytes: int, 
     plain = getattr(text, "intermediate_size", None) or 4 * _width(text)
     network = 3 * rows * max(int(plain), int(inner) * int(chosen) if inner else 0)
     spread = int(text.num_attention_heads) * _head_dim(text)
-    orders = 2 if on_cpu else 1
-    attention = 2 * rows * spread + orders * 2 * context_tokens * spread + rows * context_tokens
+    attention = 2 * rows * spread + 2 * context_tokens * spread + rows * context_tokens
     return (states + max(network, attention)) * dtype_bytes
 
 

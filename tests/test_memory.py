@@ -274,11 +274,13 @@ def test_the_states_that_a_head_reads_are_kept_for_every_token():
         assert need.activations == max(during, joined * 3 * state), "joined from parts, with room to grow beside it"
 
 
-def test_kernels_of_a_cpu_hold_keys_and_values_twice_and_a_head_works_beside_the_target():
-    sizes = {"dtype_bytes": 2, "context_tokens": 4000, "gamma": 2, "available": 7}
-    gpu, cpu = (estimate(SMOLLM2, **sizes, on_cpu=on_cpu).activations for on_cpu in (False, True))
-    assert cpu - gpu == 2 * 4000 * 9 * 64 * 2
-    assert estimate(SMOLLM2, **sizes, on_cpu=True, head_layers=2).activations == 2 * cpu
+def test_attention_spreads_keys_and_values_over_all_heads_and_a_head_works_beside_the_target():
+    def activations(context: int, **more: int) -> int:
+        return estimate(SMOLLM2, dtype_bytes=2, context_tokens=context, gamma=2, available=7, **more).activations
+
+    spread, mask = 2 * 9 * 64, 256  # numbers for one more token, of 9 heads with 64 each, and of a pass of 256 rows
+    assert activations(5000) - activations(4000) == 1000 * (spread + mask) * 2
+    assert activations(4000, head_layers=2) == 2 * activations(4000)
 
 
 def test_a_verify_pass_of_a_large_tree_outweighs_the_prompt():
