@@ -209,8 +209,11 @@ def test_a_pair_is_on_the_list_after_a_reload(page, small):
 
 
 def test_a_page_for_others_offers_no_such_thing():
-    config = build_demo(loader=Loader(Actor())).get_config_file()
-    assert not any("own" in str(part["props"].get("elem_id", "")) for part in config["components"])
+    def offers(**options: bool) -> bool:
+        parts = build_demo(loader=Loader(Actor()), **options).get_config_file()["components"]
+        return any(str(part["props"].get("elem_id", "")).startswith("own") for part in parts)
+
+    assert offers(own_models=True) and not offers()
 
 
 def test_who_calls_this_machine_by_another_name_is_refused():
