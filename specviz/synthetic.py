@@ -123,11 +123,6 @@ def to_tensorrt(length: float) -> float:
     return length - 1
 
 
-def from_tensorrt(forced: float) -> float:
-    """The acceptance length that a value of TensorRT-LLM's variable stands for."""
-    return forced + 1
-
-
 def check_costs(cost_ratio: float, verify_cost: float) -> None:
     """Raises UserError for costs that no machine has: speed-ups that follow from them would mean nothing."""
     if not (0 <= cost_ratio <= MOST_COST and LEAST_VERIFY <= verify_cost <= MOST_COST):  # nor if they are no numbers

@@ -68,6 +68,20 @@ def revision(model: ModelSource) -> str | None:
     return model.hub.revision if model.hub is not None and model.hub.revision != "main" else None
 
 
+def serving_options(plan: Deployment, *, context: str, parallel: str) -> list[tuple[str, ...]]:
+    """How a server is told of the target what it does not take by default; context, parallel: its names for these."""
+    options: list[tuple[str, ...]] = []
+    if commit := revision(plan.target):
+        options.append(("--revision", commit))
+    if plan.dtype != "auto":
+        options.append(("--dtype", plan.dtype))
+    if plan.context is not None:
+        options.append((context, str(plan.context)))
+    if plan.tensor_parallel > 1:
+        options.append((parallel, str(plan.tensor_parallel)))
+    return options
+
+
 def pads_differ(plan: Deployment) -> bool:
     """Whether the two models' LM heads are known to have different numbers of rows."""
     target, drafter = known(plan.target), known(plan.drafter)

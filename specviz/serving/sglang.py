@@ -9,7 +9,7 @@ from collections.abc import Callable
 from specviz.presets import ModelSource
 from specviz.serving.answer import UNVERIFIED, Told, Unsupported, only_part, shell
 from specviz.serving.deployment import Deployment, weights
-from specviz.serving.models import head_form, is_fp8, known, pads_differ, reference, revision
+from specviz.serving.models import head_form, is_fp8, known, pads_differ, reference, revision, serving_options
 from specviz.serving.reasons import not_read
 from specviz.serving.requests import Dialect, request
 
@@ -25,15 +25,7 @@ def tell(plan: Deployment) -> Told:
     part = only_part(plan, TITLE)
     drafting = [] if part is None else _drafting(plan, part)
     name = reference(plan.target)
-    options: list[Option] = [("--model-path", name)]
-    if commit := revision(plan.target):
-        options.append(("--revision", commit))
-    if plan.dtype != "auto":
-        options.append(("--dtype", plan.dtype))
-    if plan.context is not None:
-        options.append(("--context-length", str(plan.context)))
-    if plan.tensor_parallel > 1:
-        options.append(("--tp-size", str(plan.tensor_parallel)))
+    options = [("--model-path", name), *serving_options(plan, context="--context-length", parallel="--tp-size")]
     server = shell(["python", "-m", "sglang.launch_server"], [*options, *drafting])
     command = "\n".join([*(_copy_of_head(plan) if part == "eagle" else []), server])
     return Told(command, _differs(plan, part), request=request(plan, name, DIALECT))

@@ -10,7 +10,7 @@ from typing import Any
 
 from specviz.serving.answer import UNVERIFIED, Told, Unsupported, only_part, shell
 from specviz.serving.deployment import Deployment, weights
-from specviz.serving.models import head_form, is_fp8, known, pads_differ, reference, revision
+from specviz.serving.models import head_form, is_fp8, known, pads_differ, reference, revision, serving_options
 from specviz.serving.reasons import not_read
 from specviz.serving.requests import Dialect, request
 
@@ -24,15 +24,7 @@ def tell(plan: Deployment) -> Told:
     part = only_part(plan, TITLE)
     config = {} if part is None else _speculative_config(plan, part)
     name = reference(plan.target)
-    options: list[tuple[str, ...]] = []
-    if commit := revision(plan.target):
-        options.append(("--revision", commit))
-    if plan.dtype != "auto":
-        options.append(("--dtype", plan.dtype))
-    if plan.context is not None:
-        options.append(("--max-model-len", str(plan.context)))
-    if plan.tensor_parallel > 1:
-        options.append(("--tensor-parallel-size", str(plan.tensor_parallel)))
+    options = serving_options(plan, context="--max-model-len", parallel="--tensor-parallel-size")
     if config:
         options.append(("--speculative-config", json.dumps(config)))
         options.append(("--per-request-spec-decode-metrics", "summary"))

@@ -11,6 +11,7 @@ from specviz.batch.published import Published
 from specviz.batch.results import Measurement
 from specviz.errors import UserError
 from specviz.figures import load, verify_cost
+from specviz.theory import ridge_tokens
 from specviz.ui.facts import plural
 from specviz.ui.screens import SKIP
 from specviz.ui.tables import facts, note, problem, table
@@ -146,7 +147,8 @@ def _about(measurement: Measurement) -> str:
             "Modelled",
             f"the roofline: {load.weight_bytes / 1e6:,.0f} MB of weights read, {load.parameters / 1e6:,.0f} million "
             f"parameters computed with, {load.kv_bytes_per_token / 1e3:,.0f} kB of cache per token of context. It "
-            "knows nothing of attention's own arithmetic, of launching work or of Python.",
+            "knows nothing of attention's own arithmetic, of launching work or of Python. By it a pass costs no more "
+            f"than reading the weights up to {ridge_tokens(machine, load):.0f} tokens of all sequences together.",
         ),
         ("Drafting", _drafting(measurement)),
     ]

@@ -31,10 +31,6 @@ class Difference(NamedTuple):
     paired: bool  # the same prompts stand on both sides
     prompts: tuple[int, int]
 
-    @property
-    def is_beyond_noise(self) -> bool:
-        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
-
 
 def compare(one: Sequence[Result], other: Sequence[Result]) -> list[Difference]:
     """What both have in common: each way of drafting over the workloads that both have, and on each of these.

@@ -39,14 +39,6 @@ def load_suite(name: str) -> Suite:
     return Suite(suite_name(path.name), loaders.read(path))
 
 
-def suite_of_text(name: str, content: str | bytes, suffix: str) -> Suite:
-    """The suite in the content of a file; `name` and `suffix` are the two parts of the file's name.
-
-    Raises UserError, in which the file goes by this name, for content that holds something else.
-    """
-    return Suite(suite_name(name + suffix), loaders.parse(content, name + suffix))
-
-
 def suite_name(file: str) -> str:
     """A file's name without its suffix; with it where there is a suite of that name already."""
     stem = Path(file).stem

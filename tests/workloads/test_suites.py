@@ -8,7 +8,7 @@ import pytest
 
 from specviz.errors import UserError
 from specviz.workloads.prompts import WORKLOADS, Prompt, load_prompts
-from specviz.workloads.suites import SUITES, Suite, load_suite, sample, suite_of_text
+from specviz.workloads.suites import SUITES, Suite, load_suite, sample
 
 
 def test_the_own_suite_has_every_prompt_and_a_workloads_those_of_its_kind():
@@ -23,13 +23,13 @@ def test_a_files_suite_is_called_like_the_file(tmp_path):
     file = tmp_path / "tea.txt"
     file.write_text("Black or green?\n")
     expected = Suite("tea", (Prompt("line-1", "prompts", ("Black or green?",)),))
-    assert load_suite(str(file)) == expected == suite_of_text("tea", b"Black or green?", ".txt")
+    assert load_suite(str(file)) == expected
 
 
 def test_a_file_called_like_a_suite_keeps_its_suffix(tmp_path):
     file = tmp_path / "question.txt"
     file.write_text("Why?")
-    assert load_suite(str(file)).name == suite_of_text("question", "Why?", ".txt").name == "question.txt"
+    assert load_suite(str(file)).name == "question.txt"
 
 
 def test_what_can_not_be_found_or_read_is_named(tmp_path):
@@ -37,7 +37,9 @@ def test_what_can_not_be_found_or_read_is_named(tmp_path):
         with pytest.raises(UserError, match=r"There is no suite and no file .*; choose one of own, chat, .*csv"):
             load_suite(name)
     with pytest.raises(UserError, match=r"tea\.txt has no prompts"):
-        suite_of_text("tea", "", ".txt")
+        empty = tmp_path / "tea.txt"
+        empty.write_text("")
+        load_suite(str(empty))
 
 
 def suite_of(**sizes: int) -> Suite:
